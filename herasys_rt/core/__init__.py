@@ -1,0 +1,1 @@
+"""The pure kernel: events in, commands out, and the state between."""

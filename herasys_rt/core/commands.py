@@ -1,0 +1,132 @@
+"""Everything the kernel can ask for, as a closed union. `Command` is what `handle` gives.
+
+A driver (the live interpreter, the simulator) carries commands out in order and answers
+with events. Frozen, slotted msgspec structs, as the events are.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from herasys_rt.core.values import Value
+from herasys_rt.errors import ErrorInfo
+
+
+class Subscriber(msgspec.Struct, frozen=True):
+    """Who gets the text of a streaming item: a client, for a node of its run."""
+
+    client: str
+    run_id: str
+    node: int
+
+
+class WorkItem(msgspec.Struct, frozen=True):
+    """One item of a batch: the node at position ``node`` of spec ``spec_id``.
+
+    ``inputs`` are the run's inputs; ``upstream`` the outputs of the node's parents as
+    (position, value).
+    """
+
+    flight: int
+    attempt: int
+    spec_id: str
+    node: int
+    run_id: str
+    tenant: str
+    inputs: Value
+    upstream: tuple[tuple[int, Value], ...] = ()
+    subscribers: tuple[Subscriber, ...] = ()
+
+
+class StartBatch(msgspec.Struct, frozen=True, tag=True):
+    """Admit items on an instance. Each ends with an event of its own."""
+
+    instance: str
+    items: tuple[WorkItem, ...]
+    reason: str = ""
+
+
+class AbortItem(msgspec.Struct, frozen=True, tag=True):
+    """Stop working on an item; answered by `ItemAborted` or an outcome that raced it."""
+
+    instance: str
+    flight: int
+    attempt: int
+
+
+class AddSubscriber(msgspec.Struct, frozen=True, tag=True):
+    """A late joiner of a streaming item: send what was produced so far, then the rest."""
+
+    instance: str
+    flight: int
+    attempt: int
+    subscriber: Subscriber
+
+
+class AcceptRun(msgspec.Struct, frozen=True, tag=True):
+    """The run is known and will end with `FinishRun`."""
+
+    run_id: str
+    client: str
+
+
+class RefuseRun(msgspec.Struct, frozen=True, tag=True):
+    """The run is not taken; nothing of it happened."""
+
+    run_id: str
+    client: str
+    error: ErrorInfo
+
+
+class NodeRecord(msgspec.Struct, frozen=True):
+    """What became of one node of a finished run.
+
+    ``state`` is a node state of design section 2. ``queued_s`` from ready to start,
+    ``run_s`` engine time (both 0 for joined, reused and skipped nodes, whose time is
+    their flight's). ``fused_into`` is ``run_id/node_id`` of the flight's first member
+    when this node joined it; ``reused`` that it took a completed result.
+    """
+
+    id: str
+    operator: str
+    state: str
+    instance: str = ""
+    queued_s: float = 0.0
+    run_s: float = 0.0
+    fused_into: str = ""
+    reused: bool = False
+    attempts: int = 0
+    meta: bytes = b""
+
+
+class FinishRun(msgspec.Struct, frozen=True, tag=True):
+    """A run ended: ``status`` is succeeded, failed or cancelled.
+
+    ``outputs`` holds (position, value) of every output node when it succeeded;
+    ``failed_node`` the id of the node whose error it is.
+    """
+
+    run_id: str
+    client: str
+    status: str
+    nodes: tuple[NodeRecord, ...]
+    outputs: tuple[tuple[int, Value], ...] = ()
+    error: ErrorInfo | None = None
+    failed_node: str = ""
+
+
+class ReleaseValue(msgspec.Struct, frozen=True, tag=True):
+    """Nothing refers to the stored value any more."""
+
+    place: str
+
+
+Command = (
+    StartBatch
+    | AbortItem
+    | AddSubscriber
+    | AcceptRun
+    | RefuseRun
+    | FinishRun
+    | ReleaseValue
+)

@@ -1,0 +1,161 @@
+"""Everything that can happen, as a closed union. `Event` is what `handle` takes.
+
+Outcomes of work carry (flight, attempt, instance); the kernel ignores stale ones. Events
+are frozen, slotted msgspec structs, so that the journal and the links write them at C
+speed (decision 002).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from herasys_rt.core.values import Value
+from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.spec import WorkflowSpec
+
+
+class PoolDeclared(msgspec.Struct, frozen=True, tag=True):
+    """A pool exists: ``resource`` served with ``model`` (None: not a model).
+
+    ``names`` are all model names that mean this pool's model (alias, hub id, path);
+    ``default`` marks the pool that serves nodes of the resource that name no model.
+    ``batched`` engines take one batch of at most ``batch_limit`` items per slot;
+    continuous ones (``batched`` False) take one item per slot. ``verbs`` are what its
+    engines can do.
+    """
+
+    pool: str
+    resource: str
+    names: tuple[str, ...] = ()
+    default: bool = False
+    batched: bool = False
+    batch_limit: int = 1
+    verbs: tuple[str, ...] = ()
+
+
+class PoolFailed(msgspec.Struct, frozen=True, tag=True):
+    """No instance of the pool can be brought up any more; what waits for it fails."""
+
+    pool: str
+    error: ErrorInfo
+
+
+class InstanceUp(msgspec.Struct, frozen=True, tag=True):
+    """An instance is ready for work. ``instance`` names one incarnation, never reused."""
+
+    instance: str
+    pool: str
+    slots: int
+
+
+class InstanceDown(msgspec.Struct, frozen=True, tag=True):
+    """An instance is gone with everything it was doing."""
+
+    instance: str
+    reason: str
+
+
+class SpecRegistered(msgspec.Struct, frozen=True, tag=True):
+    """A workflow became known; idempotent."""
+
+    spec: WorkflowSpec
+
+
+class RunSubmitted(msgspec.Struct, frozen=True, tag=True):
+    """A run arrives; a known run id is acknowledged again and otherwise ignored.
+
+    Per node, in spec order: ``signatures`` (structural signature; ``b""`` = may not
+    fuse; an empty tuple = unsigned run, nothing fuses) and ``collections`` (names of the
+    collections whose content the node's value depends on, ancestors' included; empty
+    tuple = none anywhere). ``client`` is the address key of whoever gets the result.
+    """
+
+    run_id: str
+    spec_id: str
+    client: str
+    tenant: str
+    inputs: Value
+    signatures: tuple[bytes, ...] = ()
+    collections: tuple[tuple[str, ...], ...] = ()
+    stream: bool = False
+    priority: int = 0
+
+
+class RunCancelled(msgspec.Struct, frozen=True, tag=True):
+    """Somebody wants a run to stop. May overtake its `RunSubmitted`."""
+
+    run_id: str
+    reason: str = "cancelled by the client"
+
+
+class ClientGone(msgspec.Struct, frozen=True, tag=True):
+    """A client went away; its runs are cancelled."""
+
+    client: str
+
+
+class ItemStarted(msgspec.Struct, frozen=True, tag=True):
+    """An engine began with an item (optional before an outcome)."""
+
+    flight: int
+    attempt: int
+    instance: str
+
+
+class ItemFinished(msgspec.Struct, frozen=True, tag=True):
+    """An item succeeded. ``run_s`` is engine time without waiting.
+
+    ``meta`` is opaque to the kernel (usage, sources). ``revisions`` holds, for each
+    collection read or written, the revision seen in the same transaction.
+    """
+
+    flight: int
+    attempt: int
+    instance: str
+    value: Value
+    run_s: float
+    meta: bytes = b""
+    revisions: dict[str, int] = {}
+    truncated: bool = False
+
+
+class ItemFailed(msgspec.Struct, frozen=True, tag=True):
+    """An item failed; the error is that item's alone, never its batch's."""
+
+    flight: int
+    attempt: int
+    instance: str
+    error: ErrorInfo
+    run_s: float = 0.0
+
+
+class ItemAborted(msgspec.Struct, frozen=True, tag=True):
+    """An abort has taken effect: the instance no longer works on the item."""
+
+    flight: int
+    attempt: int
+    instance: str
+
+
+class CollectionChanged(msgspec.Struct, frozen=True, tag=True):
+    """A collection's content moved to ``revision`` (told by the database itself)."""
+
+    collection: str
+    revision: int
+
+
+Event = (
+    PoolDeclared
+    | PoolFailed
+    | InstanceUp
+    | InstanceDown
+    | SpecRegistered
+    | RunSubmitted
+    | RunCancelled
+    | ClientGone
+    | ItemStarted
+    | ItemFinished
+    | ItemFailed
+    | ItemAborted
+    | CollectionChanged
+)

@@ -1,0 +1,22 @@
+"""What the kernel knows of a value: its name, size and place, never its content."""
+
+from __future__ import annotations
+
+import msgspec
+
+INLINE_LIMIT_BYTES = 64 * 1024
+"""Up to here a value travels inside messages; beyond it lives in the object store."""
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A produced value, opaque to the kernel.
+
+    ``digest`` is the SHA-256 of the encoded value, ``size`` its bytes. Exactly one of
+    ``inline`` (the encoded bytes) and ``place`` (an object-store name that the scheduler
+    owns) is set.
+    """
+
+    digest: bytes
+    size: int
+    inline: bytes | None = None
+    place: str = ""

@@ -1,0 +1,1 @@
+"""The shape of work: specs of workflows, their codec, checks and signatures."""
