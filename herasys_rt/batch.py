@@ -1,0 +1,169 @@
+"""Run a workflow over the rows of a file: ``python -m herasys_rt.batch``.
+
+    python -m herasys_rt.batch FILE.py:NAME -i in.jsonl -o out.jsonl [--concurrency N]
+
+Every input row is a JSON object with the workflow's inputs. Every output row is the
+run's report plus its row number, in the order of the input; a row that cannot run or
+fails carries its ``error`` and never stops the others. Works alone, beside a running
+runtime, and as a Ray job (``ray job submit --working-dir . -- python -m ...``).
+
+Exit status: 0 all rows succeeded, 3 some failed, 1 the batch itself failed, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from herasys_rt.client.client import Client, connect
+from herasys_rt.client.run import Run
+from herasys_rt.config import load_config
+from herasys_rt.dsl.loading import load_workflow
+from herasys_rt.errors import ErrorInfo, HerasysError, InputError, UsageError
+from herasys_rt.graph.spec import WorkflowSpec
+
+SUCCEEDED, FAILED, USAGE, SOME_ROWS_FAILED = 0, 1, 2, 3
+
+
+def run_rows(
+    client: Client, spec: WorkflowSpec, rows: Iterable[str], concurrency: int
+) -> Iterator[dict[str, Any]]:
+    """One report per non-blank row, in order. ``rows`` is read as far as it is needed."""
+    faults: dict[int, ErrorInfo] = {}
+    for number, run in enumerate(
+        client.map(spec, _inputs(rows, faults), concurrency=concurrency), start=1
+    ):
+        yield _outcome(number, run, faults.pop(number, None))
+
+
+_UNREADABLE = {"\0unreadable": True}
+"""Stands in for a row that is no object: no workflow takes it, so the run fails."""
+
+
+def _inputs(rows: Iterable[str], faults: dict[int, ErrorInfo]) -> Iterator[dict[str, Any]]:
+    number = 0
+    for row in rows:
+        if not row.strip():
+            continue
+        number += 1
+        try:
+            yield _parse(row, number)
+        except InputError as e:
+            faults[number] = e.info()
+            yield _UNREADABLE
+
+
+def _parse(row: str, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(row)
+    except ValueError as e:
+        raise InputError(
+            f"row {number} is not JSON: {e}",
+            hint='Write one object per line, such as {"question": "..."}.',
+            code="invalid_row",
+        ) from e
+    if not isinstance(value, dict):
+        raise InputError(
+            f"row {number} is a JSON {type(value).__name__}, not an object",
+            hint='Write one object per line, such as {"question": "..."}.',
+            code="invalid_row",
+        )
+    return value
+
+
+def _outcome(number: int, run: Run, fault: ErrorInfo | None) -> dict[str, Any]:
+    report = run.report()
+    if fault is not None:
+        report["error"] = fault.to_json()
+    return {"row": number, **report}
+
+
+class _Tally:
+    """Counts rows and shows progress on standard error."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.done = self.failed = 0
+        self._quiet = quiet
+        self._live = sys.stderr.isatty()
+
+    def count(self, report: dict[str, Any]) -> None:
+        self.done += 1
+        self.failed += report["status"] != "succeeded"
+        if not self._quiet and (self._live or self.done % 10 == 0):
+            self._show("\r" if self._live else "\n")
+
+    def close(self) -> None:
+        if not self._quiet:
+            self._show("\n")
+
+    def _show(self, end: str) -> None:
+        text = f"{self.done} rows done, {self.failed} failed"
+        print(text, end=end, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m herasys_rt.batch",
+        description="Run a workflow over the rows of a JSON Lines file.",
+    )
+    parser.add_argument("workflow", metavar="FILE.py:NAME")
+    parser.add_argument("-i", "--input", required=True, help="JSON Lines, or - for stdin")
+    parser.add_argument("-o", "--output", required=True, help="JSON Lines, or - for stdout")
+    parser.add_argument("--concurrency", type=int, default=8, help="runs at once (8)")
+    parser.add_argument("--config", type=Path, help="for a private runtime")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--debug", action="store_true", help="tracebacks")
+    return parser
+
+
+def _open(path: str, mode: str, standard: IO[str]) -> IO[str]:
+    if path == "-":
+        return standard
+    try:
+        return open(path, mode, encoding="utf-8")
+    except OSError as e:
+        raise UsageError(
+            f"{path} cannot be opened: {e.strerror}", hint="Check the path."
+        ) from e
+
+
+def _run(args: argparse.Namespace) -> int:
+    spec = load_workflow(args.workflow).spec
+    if args.concurrency < 1:
+        raise UsageError(f"--concurrency must be at least 1, not {args.concurrency}")
+    config = load_config(args.config) if args.config else None
+    tally = _Tally(args.quiet)
+    with (
+        _open(args.input, "r", sys.stdin) as rows,
+        _open(args.output, "w", sys.stdout) as out,
+        connect(config, on_progress=lambda _: None) as client,
+    ):
+        for report in run_rows(client, spec, rows, args.concurrency):
+            out.write(json.dumps(report, ensure_ascii=False) + "\n")
+            out.flush()
+            tally.count(report)
+        tally.close()
+    return SOME_ROWS_FAILED if tally.failed else SUCCEEDED
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    args = _parser().parse_args(argv)
+    try:
+        return _run(args)
+    except HerasysError as e:
+        if args.debug:
+            raise
+        hint = f"\n  {e.hint}" if e.hint else ""
+        print(f"error[{e.code}]: {e.message}{hint}", file=sys.stderr)
+        return USAGE if isinstance(e, UsageError) else FAILED
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

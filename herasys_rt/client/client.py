@@ -1,0 +1,289 @@
+"""Clients: submit workflows, get runs."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from herasys_rt.client.link import Link
+from herasys_rt.client.run import AsyncRun, Run
+from herasys_rt.config import Config
+from herasys_rt.errors import HerasysError
+from herasys_rt.graph import codec
+from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.graph.validation import check_inputs
+from herasys_rt.ids import new_id
+
+_BUFFERED_RUNS = 1000
+"""Finished runs that `map` keeps for a slow consumer before it stops submitting."""
+
+
+class HasSpec(Protocol):
+    """Anything that compiles to a spec: a `@workflow`."""
+
+    @property
+    def spec(self) -> WorkflowSpec:
+        """The compiled workflow."""
+        ...
+
+
+class Client:
+    """A connection to a runtime. Safe from any thread; close it, or use it in ``with``.
+
+    ``kind`` says what it is connected to: ``daemon``, ``private``, ``cluster``, ``job``.
+    """
+
+    def __init__(self, link: Link, kind: str, release: Callable[[], None]) -> None:
+        self._link = link
+        self.kind = kind
+        self._release = release
+        self._closed = False
+        _open_clients.add(self)
+
+    def submit(
+        self,
+        workflow: HasSpec | WorkflowSpec,
+        /,
+        *,
+        _stream: bool = False,
+        _run_id: str | None = None,
+        **inputs: Any,
+    ) -> Run:
+        """Start a run and return its handle at once.
+
+        ``_stream`` makes `Run.stream` yield text as it is produced. ``_run_id`` repeats
+        a submission: a run id is executed once. Errors: `InputError` before anything
+        runs, `RuntimeStateError`.
+        """
+        spec = workflow if isinstance(workflow, WorkflowSpec) else workflow.spec
+        checked = check_inputs(spec, inputs)
+        run = Run(_run_id or new_id("run"), spec, checked, self._link)
+        message = self._link.make_submit(run.id, spec, codec.encode(checked), _stream)
+        self._link.submit(run, spec, message)
+        return run
+
+    def map(
+        self,
+        workflow: HasSpec | WorkflowSpec,
+        inputs: Iterable[Mapping[str, Any]],
+        *,
+        concurrency: int = 8,
+    ) -> Iterator[Run]:
+        """Run a workflow over many inputs, at most ``concurrency`` at once.
+
+        Yields ended runs in the order of their inputs; a run that failed raises from its
+        own `Run.result`. ``inputs`` is read as far as it is worked on. Leaving the
+        iteration early cancels what still runs. Inputs that do not fit yield a run that
+        failed with `InputError`.
+        """
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        return _Window(self, workflow, inputs, concurrency).results()
+
+    def failed_run(self, workflow: HasSpec | WorkflowSpec, error: HerasysError) -> Run:
+        """A run that has already ended with ``error``; it never leaves this process."""
+        spec = workflow if isinstance(workflow, WorkflowSpec) else workflow.spec
+        run = Run(new_id("run"), spec, {}, self._link)
+        run.fail(error.info())
+        return run
+
+    def status(self) -> dict[str, Any]:
+        """How the runtime is: pools, counters, uptime. Errors: `RuntimeStateError`."""
+        return self._link.status()
+
+    def close(self) -> None:
+        """Leave; runs that have not ended are cancelled and a private runtime stops.
+        Idempotent."""
+        if not self._closed:
+            self._closed = True
+            _open_clients.discard(self)
+            self._link.close()
+            self._release()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_open_clients() -> None:
+    for client in list(_open_clients):
+        client.close()
+
+
+class _Window:
+    """The sliding window behind `Client.map`.
+
+    A feeder thread reads inputs and submits while places are free; runs give their
+    place back as they end, in whatever order; the consumer takes them in input order.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        workflow: HasSpec | WorkflowSpec,
+        inputs: Iterable[Mapping[str, Any]],
+        concurrency: int,
+    ) -> None:
+        self._client = client
+        self._workflow = workflow
+        self._inputs = inputs
+        self._free = threading.Semaphore(concurrency)
+        self._room = threading.Semaphore(concurrency + _BUFFERED_RUNS)
+        self._changed = threading.Condition()
+        self._runs: deque[Run] = deque()
+        self._exhausted = False
+        self._abandoned = False
+        self._fault: BaseException | None = None
+
+    def results(self) -> Iterator[Run]:
+        feeder = threading.Thread(target=self._feed, name="map", daemon=True)
+        feeder.start()
+        try:
+            while (run := self._next()) is not None:
+                run.report()
+                self._room.release()
+                yield run
+            if self._fault is not None:
+                raise self._fault
+        finally:
+            self._abandoned = True
+            self._free.release()
+            self._room.release()
+            for run in list(self._runs):
+                run.cancel()
+            feeder.join()
+
+    def _next(self) -> Run | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._runs or self._exhausted)
+            return self._runs.popleft() if self._runs else None
+
+    def _feed(self) -> None:
+        try:
+            for one in self._inputs:
+                self._room.acquire()
+                self._free.acquire()
+                if self._abandoned:
+                    break
+                run = self._submit(one)
+                run.add_done_callback(lambda _: self._free.release())
+                with self._changed:
+                    self._runs.append(run)
+                    self._changed.notify()
+        except BaseException as e:  # The consumer's thread raises it, after the rest.
+            self._fault = e
+        with self._changed:
+            self._exhausted = True
+            self._changed.notify()
+
+    def _submit(self, inputs: Mapping[str, Any]) -> Run:
+        try:
+            return self._client.submit(self._workflow, **inputs)
+        except HerasysError as e:
+            return self._client.failed_run(self._workflow, e)
+
+
+class AsyncClient:
+    """A `Client` for asyncio: the same names, to be awaited."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @property
+    def kind(self) -> str:
+        """See `Client`."""
+        return self._client.kind
+
+    async def submit(
+        self,
+        workflow: HasSpec | WorkflowSpec,
+        /,
+        *,
+        _stream: bool = False,
+        _run_id: str | None = None,
+        **inputs: Any,
+    ) -> AsyncRun:
+        """See `Client.submit`."""
+        return AsyncRun(
+            self._client.submit(workflow, _stream=_stream, _run_id=_run_id, **inputs)
+        )
+
+    async def map(
+        self,
+        workflow: HasSpec | WorkflowSpec,
+        inputs: Iterable[Mapping[str, Any]],
+        *,
+        concurrency: int = 8,
+    ) -> AsyncIterator[AsyncRun]:
+        """See `Client.map`."""
+        runs = self._client.map(workflow, inputs, concurrency=concurrency)
+        done = object()
+        try:
+            while (run := await asyncio.to_thread(next, runs, done)) is not done:
+                yield AsyncRun(run)  # pyright: ignore[reportArgumentType]
+        finally:
+            await asyncio.to_thread(runs.close)  # pyright: ignore
+
+    async def status(self) -> dict[str, Any]:
+        """See `Client.status`."""
+        return await asyncio.to_thread(self._client.status)
+
+    async def close(self) -> None:
+        """See `Client.close`."""
+        await asyncio.to_thread(self._client.close)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def connect(
+    config: Config | None = None,
+    *,
+    tenant: str = "default",
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Client:
+    """Connect to the runtime: the background one, the Ray job's, or a private one.
+
+    Blocking, and free of any event loop, so it also works inside a running one. A
+    private runtime is started with ``config`` (None: the laptop defaults) and ends with
+    the client. ``tenant`` is the connection's isolation scope. Errors:
+    `EnvironmentFaultError` and its kinds, `ConfigError`, `UnknownModelError`.
+    """
+    from herasys_rt.runtime.attach import attach
+
+    found = attach(config, on_progress)
+    link = Link(found.scheduler, tenant)
+    try:
+        link.open()
+    except BaseException:
+        link.close()
+        found.release()
+        raise
+    return Client(link, found.kind, found.release)
+
+
+async def connect_async(
+    config: Config | None = None,
+    *,
+    tenant: str = "default",
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> AsyncClient:
+    """The asynchronous twin of `connect`."""
+    client = await asyncio.to_thread(
+        connect, config, tenant=tenant, on_progress=on_progress
+    )
+    return AsyncClient(client)

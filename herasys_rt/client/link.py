@@ -1,0 +1,269 @@
+"""A client's link to its runtime: one subscription for all deliveries, one thread."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from herasys_rt.client.run import Run
+from herasys_rt.core.commands import AcceptRun, FinishRun, RefuseRun
+from herasys_rt.core.events import SpecRegistered
+from herasys_rt.errors import ErrorInfo, RuntimeStateError
+from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.ids import new_id
+from herasys_rt.links import Endpoint, Inbox, Outbox, host_identity
+from herasys_rt.messages import (
+    Cancel,
+    Gone,
+    Goodbye,
+    Hello,
+    Piece,
+    Ping,
+    Pong,
+    Route,
+    StatusReply,
+    StatusRequest,
+    Submit,
+    ToClient,
+    Welcome,
+)
+
+log = logging.getLogger(__name__)
+
+_WELCOME_S = 15.0
+_PING_EVERY_S = 2.0
+_SILENCE_LIMIT_S = 20.0
+
+
+class Link:
+    """Sends runs through the current door and hands deliveries to their `Run`s.
+
+    The door is the fuser, or the scheduler while the fuser is away; when it changes,
+    what was not accepted yet is sent again (a run id is taken once, whoever brings it).
+    """
+
+    def __init__(self, scheduler: Endpoint, tenant: str) -> None:
+        self._id = new_id("client")
+        self._scheduler = scheduler
+        self._outbox = Outbox()
+        self._inbox: Inbox[ToClient] = Inbox(
+            *_socket_place(scheduler), ToClient, tcp_host=_tcp_host(scheduler)
+        )
+        self._hello = Hello(self._id, self._inbox.endpoint, tenant)
+        self._lock = threading.RLock()
+        self._door: Endpoint = scheduler
+        self._known_specs: set[str] = set()
+        self._runs: dict[str, Run] = {}
+        self._unaccepted: dict[str, tuple[WorkflowSpec, Submit]] = {}
+        self._cancelled: set[str] = set()
+        self._welcomed = threading.Event()
+        self._status: dict[str, Any] | None = None
+        self._status_came = threading.Condition()
+        self._closed = False
+        self._gone: ErrorInfo | None = None
+        self._heard_s = time.monotonic()
+        self._thread = threading.Thread(target=self._receive, name="link", daemon=True)
+
+    def open(self) -> None:
+        """Introduce this client. Errors: `RuntimeStateError` when nobody answers."""
+        self._outbox.send(self._scheduler, self._hello)
+        self._thread.start()
+        if not self._welcomed.wait(_WELCOME_S):
+            self.close()
+            raise RuntimeStateError(
+                f"the runtime did not answer within {_WELCOME_S:.0f} s",
+                hint="`herasys status` shows how it is; `herasys down` clears it up.",
+            )
+
+    # --- sending (any thread) -------------------------------------------------------
+    def submit(self, run: Run, spec: WorkflowSpec, message: Submit) -> None:
+        """Send a run. Errors: `RuntimeStateError` when the runtime is gone."""
+        with self._lock:
+            self._check_open()
+            self._runs[run.id] = run
+            self._unaccepted[run.id] = (spec, message)
+            self._post_submit(spec, message)
+        self._flush()
+
+    def make_submit(
+        self, run_id: str, spec: WorkflowSpec, inputs: bytes, stream: bool
+    ) -> Submit:
+        """The message that submits a run of this client."""
+        return Submit(run_id, spec.id, self._id, inputs, stream)
+
+    def _post_submit(self, spec: WorkflowSpec, message: Submit) -> None:
+        if spec.id not in self._known_specs:
+            self._known_specs.add(spec.id)
+            self._outbox.post(self._door, SpecRegistered(spec))
+        self._outbox.post(self._door, message)
+
+    def cancel(self, run: Run) -> None:
+        """Ask for a run to stop."""
+        with self._lock:
+            if run.id in self._runs and not self._closed:
+                self._cancelled.add(run.id)
+                self._outbox.post(self._door, Cancel(run.id, self._id))
+        self._flush()
+
+    def status(self, timeout_s: float = 10.0) -> dict[str, Any]:
+        """The scheduler's status. Errors: `RuntimeStateError`."""
+        with self._status_came:
+            self._check_open()
+            self._status = None
+            self._outbox.send(self._scheduler, StatusRequest(self._id))
+            self._status_came.wait_for(
+                lambda: self._status is not None or self._gone is not None, timeout_s
+            )
+            if self._status is None:
+                raise RuntimeStateError(
+                    "the scheduler does not answer",
+                    hint="`herasys down` and `herasys up` start afresh.",
+                )
+            return self._status
+
+    def _flush(self) -> None:
+        """At once from a user's thread; from the link's own with its next round."""
+        if threading.current_thread() is not self._thread:
+            self._outbox.flush()
+
+    def _check_open(self) -> None:
+        if self._gone is not None:
+            raise RuntimeStateError(self._gone.message, hint=self._gone.hint)
+        if self._closed:
+            raise RuntimeStateError(
+                "this client is closed", hint="Connect again with herasys_rt.connect()."
+            )
+
+    # --- receiving (the link's thread) ----------------------------------------------
+    def _receive(self) -> None:
+        takers = {
+            FinishRun: self._finish,
+            AcceptRun: lambda m: self._unaccepted.pop(m.run_id, None),
+            RefuseRun: self._refuse,
+            Piece: self._piece,
+            Welcome: self._welcome,
+            Route: lambda m: self._reroute(m.door),
+            StatusReply: self._status_reply,
+            Pong: lambda _: None,
+            Gone: self._runtime_gone,
+        }
+        next_ping_s = time.monotonic() + _PING_EVERY_S
+        while not self._closed:
+            messages = self._inbox.receive(_PING_EVERY_S / 2)
+            now = time.monotonic()
+            if messages:
+                self._heard_s = now
+            for message in messages:
+                takers[type(message)](message)
+            if now >= next_ping_s:
+                next_ping_s = now + _PING_EVERY_S
+                self._outbox.post(self._scheduler, Ping(self._id))
+                if now - self._heard_s > _SILENCE_LIMIT_S:
+                    self._runtime_gone(Gone("it has stopped answering"))
+            self._outbox.flush()
+        self._inbox.close()
+
+    def _finish(self, message: FinishRun) -> None:
+        run = self._forget(message.run_id)
+        if run is not None:
+            run.finish(message)
+
+    def _refuse(self, message: RefuseRun) -> None:
+        run = self._forget(message.run_id)
+        if run is not None:
+            run.fail(message.error)
+
+    def _forget(self, run_id: str) -> Run | None:
+        with self._lock:
+            self._unaccepted.pop(run_id, None)
+            self._cancelled.discard(run_id)
+            return self._runs.pop(run_id, None)
+
+    def _piece(self, message: Piece) -> None:
+        run = self._runs.get(message.run_id)
+        if run is not None:
+            run.take_piece(message)
+
+    def _welcome(self, message: Welcome) -> None:
+        if not self._welcomed.is_set():
+            self._reroute(message.door)
+            self._welcomed.set()
+
+    def _reroute(self, door: Endpoint | None) -> None:
+        with self._lock:
+            former, self._door = self._door, door or self._scheduler
+            if self._door == former:
+                return
+            if former != self._scheduler:
+                self._outbox.forget(former)
+            self._known_specs.clear()
+            self._outbox.post(self._door, self._hello)
+            for spec, submit in self._unaccepted.values():
+                self._post_submit(spec, submit)
+            for run_id in self._cancelled:
+                self._outbox.post(self._door, Cancel(run_id, self._id))
+
+    def _status_reply(self, message: StatusReply) -> None:
+        with self._status_came:
+            self._status = message.status
+            self._status_came.notify_all()
+
+    def _runtime_gone(self, message: Gone) -> None:
+        error = ErrorInfo(
+            "runtime_state",
+            f"the runtime is gone: {message.reason}",
+            "Start it again with `herasys up`; submit the runs that had not ended again.",
+        )
+        with self._lock:
+            self._gone = error
+            runs, self._runs = list(self._runs.values()), {}
+        for run in runs:
+            run.fail(error)
+        with self._status_came:
+            self._status_came.notify_all()
+
+    # --- the end --------------------------------------------------------------------
+    def close(self) -> None:
+        """Leave: runs that have not ended are cancelled. Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            runs, self._runs = list(self._runs.values()), {}
+            self._outbox.post(self._scheduler, Goodbye(self._id))
+            if self._door != self._scheduler:
+                self._outbox.post(self._door, Goodbye(self._id))
+            self._outbox.flush()
+            self._closed = True
+        for run in runs:
+            run.fail(
+                ErrorInfo("cancelled", f"run {run.id} was cancelled: its client closed"),
+                "cancelled",
+            )
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._outbox.send(self._inbox.endpoint, Pong())  # Wakes the thread.
+            self._thread.join()
+        self._outbox.close()
+        self._inbox.close()
+
+
+def _socket_place(scheduler: Endpoint) -> tuple[Path, str]:
+    """Beside the scheduler's socket, so that it is gone with the runtime at the latest."""
+    if scheduler.host == host_identity():
+        return Path(scheduler.ipc.removeprefix("ipc://")).parent, "client"
+    return Path(tempfile.gettempdir()), "herasys-client"
+
+
+def _tcp_host(scheduler: Endpoint) -> str:
+    """The interface to listen on when the runtime spans hosts: the one that leads there."""
+    if not scheduler.tcp:
+        return ""
+    import socket
+
+    host, port = scheduler.tcp.removeprefix("tcp://").rsplit(":", 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, int(port)))
+        return probe.getsockname()[0]

@@ -1,0 +1,249 @@
+"""The handle of one run, in its blocking and its asynchronous form."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from herasys_rt.client.report import RunReport
+from herasys_rt.core.commands import FinishRun
+from herasys_rt.errors import (
+    ErrorInfo,
+    HerasysError,
+    ResultTimeoutError,
+    RunCancelledError,
+    RunError,
+    error_from_info,
+)
+from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.messages import Piece
+
+if TYPE_CHECKING:
+    from herasys_rt.client.link import Link
+
+DoneCallback = Callable[["Run"], None]
+
+
+class Run:
+    """One execution of a workflow. Made by `Client.submit`; safe from any thread."""
+
+    def __init__(
+        self, run_id: str, spec: WorkflowSpec, inputs: dict[str, Any], link: Link
+    ) -> None:
+        self.id = run_id
+        self._spec = spec
+        self._inputs = inputs
+        self._link = link
+        self._submitted_s = time.monotonic()
+        self._changed = threading.Condition()
+        self._callbacks: list[DoneCallback] = []
+        self._report: RunReport | None = None
+        self._text: list[str] = []
+        self._length = 0
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id} of {self._spec.name!r}: {self.status}>"
+
+    # --- what the user asks ---------------------------------------------------------
+    @property
+    def status(self) -> str:
+        """``running``, ``succeeded``, ``failed`` or ``cancelled``."""
+        return self._report.status if self._report is not None else "running"
+
+    def done(self) -> bool:
+        """Whether the run has ended."""
+        return self._report is not None
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """The run's output: one value, or a dict when the workflow names several.
+
+        Errors: `ResultTimeoutError` (the run goes on), or what the run ended with:
+        `RunError` and its kinds, `RunCancelledError`, `InputError`, `OverloadedError`.
+        """
+        report = self._wait(timeout_s)
+        if report.error is not None:
+            raise self.failure(report)
+        return report.output
+
+    def report(self, timeout_s: float | None = None) -> dict[str, Any]:
+        """The whole outcome as JSON data, also of a run that failed.
+
+        Keys: run_id, status, output, sources, usage, error, latency_s, nodes.
+        Errors: `ResultTimeoutError`.
+        """
+        return self._wait(timeout_s).to_json()
+
+    @property
+    def sources(self) -> list[dict[str, Any]]:
+        """The chunks that the output was made from, by node provenance. Blocks."""
+        return self._wait(None).sources
+
+    def stream(self) -> Iterator[str]:
+        """Text pieces of the output as they are produced; together they are the result.
+
+        Ends when the run does. Runs submitted without streaming yield their text at
+        once. Errors: as `result`, also in the middle.
+        """
+        sent = 0
+        while True:
+            with self._changed:
+                while self._length <= sent and self._report is None:
+                    self._changed.wait()
+                report = self._report
+                text = "".join(self._text)[sent:]
+            if text:
+                sent += len(text)
+                yield text
+            elif report is not None:
+                yield from self._rest_of_stream(sent, report)
+                return
+
+    def _rest_of_stream(self, sent: int, report: RunReport) -> Iterator[str]:
+        if report.error is not None:
+            raise self.failure(report)
+        output = report.output
+        if not isinstance(output, str):
+            return
+        streamed = "".join(self._text)
+        if not output.startswith(streamed[:sent]):
+            raise RunError(
+                f"run {self.id} was repeated after a loss and its text changed",
+                hint="Take the text from result(); what was streamed is void.",
+                code="stream_diverged",
+            )
+        if output[sent:]:
+            yield output[sent:]
+
+    def cancel(self) -> None:
+        """Ask for the run to stop; `result` then raises `RunCancelledError`. Does
+        nothing once the run has ended."""
+        if self._report is None:
+            self._link.cancel(self)
+
+    def add_done_callback(self, callback: DoneCallback) -> None:
+        """Call ``callback(run)`` when the run ends, on the link's thread: be brief. Calls
+        at once when it already has."""
+        with self._changed:
+            if self._report is None:
+                self._callbacks.append(callback)
+                return
+        callback(self)
+
+    def _wait(self, timeout_s: float | None) -> RunReport:
+        if self._report is None:
+            with self._changed:
+                if not self._changed.wait_for(
+                    lambda: self._report is not None, timeout_s
+                ):
+                    raise ResultTimeoutError(
+                        f"run {self.id} has not ended within {timeout_s:g} s",
+                        hint="It goes on: call result() again, or cancel().",
+                        run_id=self.id,
+                    )
+        assert self._report is not None
+        return self._report
+
+    def failure(self, report: RunReport) -> HerasysError:
+        """The exception a failed or cancelled outcome stands for."""
+        info = report.error or ErrorInfo("internal", "the run ended without an outcome")
+        if report.status == "cancelled":
+            return RunCancelledError(info.message, hint=info.hint, run_id=self.id)
+        return error_from_info(info, run_id=self.id, node=report.failed_node)
+
+    # --- what the link tells --------------------------------------------------------
+    def take_piece(self, piece: Piece) -> None:
+        """More text; what is already here (a repeated attempt) is dropped."""
+        with self._changed:
+            fresh = piece.text[max(0, self._length - piece.offset) :]
+            if piece.offset <= self._length and fresh:
+                self._text.append(fresh)
+                self._length += len(fresh)
+                self._changed.notify_all()
+
+    def finish(self, message: FinishRun) -> None:
+        """The run ended."""
+        self._settle(RunReport.of(message, self._spec, self._inputs, self.latency_s()))
+
+    def fail(self, error: ErrorInfo, status: str = "failed") -> None:
+        """The run ended without the scheduler's word (refused, runtime gone)."""
+        self._settle(RunReport.without_nodes(self.id, status, error, self.latency_s()))
+
+    def latency_s(self) -> float:
+        """Seconds since the run was submitted."""
+        return time.monotonic() - self._submitted_s
+
+    def _settle(self, report: RunReport) -> None:
+        with self._changed:
+            if self._report is not None:
+                return
+            self._report = report
+            callbacks, self._callbacks = self._callbacks, []
+            self._changed.notify_all()
+        for callback in callbacks:
+            callback(self)
+
+
+class AsyncRun:
+    """A `Run` for asyncio: the same names, to be awaited."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._run.id
+
+    @property
+    def status(self) -> str:
+        """``running``, ``succeeded``, ``failed`` or ``cancelled``."""
+        return self._run.status
+
+    def done(self) -> bool:
+        """Whether the run has ended."""
+        return self._run.done()
+
+    async def _ended(self, timeout_s: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def tell(_: Run) -> None:
+            loop.call_soon_threadsafe(lambda: ended.done() or ended.set_result(None))
+
+        self._run.add_done_callback(tell)
+        try:
+            await asyncio.wait_for(ended, timeout_s)
+        except TimeoutError:
+            self._run.result(timeout_s=0)  # Raises the typed error, or has just ended.
+
+    async def result(self, timeout_s: float | None = None) -> Any:
+        """See `Run.result`."""
+        await self._ended(timeout_s)
+        return self._run.result()
+
+    async def report(self, timeout_s: float | None = None) -> dict[str, Any]:
+        """See `Run.report`."""
+        await self._ended(timeout_s)
+        return self._run.report()
+
+    async def sources(self) -> list[dict[str, Any]]:
+        """See `Run.sources`."""
+        await self._ended(None)
+        return self._run.sources
+
+    async def stream(self) -> AsyncIterator[str]:
+        """See `Run.stream`."""
+        pieces = self._run.stream()
+        done = object()
+        while True:
+            piece = await asyncio.to_thread(next, pieces, done)
+            if piece is done:
+                return
+            yield piece  # pyright: ignore[reportReturnType]
+
+    async def cancel(self) -> None:
+        """See `Run.cancel`."""
+        self._run.cancel()

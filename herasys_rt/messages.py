@@ -1,0 +1,223 @@
+"""What travels over the links besides the core's events and commands.
+
+Clients speak to a *door*: the fuser, or the scheduler while the fuser is away. Both take
+the same client messages. Events and commands of the core travel as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from herasys_rt.core import commands, events
+from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.links import Endpoint
+
+
+# --- client -> door -----------------------------------------------------------------
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """A client introduces itself. ``tenant`` is the connection's, never a run's."""
+
+    client: str
+    endpoint: Endpoint
+    tenant: str
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True):
+    """A run: ``inputs`` is the encoded dict of its inputs, defaults filled in."""
+
+    run_id: str
+    spec_id: str
+    client: str
+    inputs: bytes
+    stream: bool = False
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Stop a run."""
+
+    run_id: str
+    client: str
+
+
+class Ping(msgspec.Struct, frozen=True, tag=True):
+    """The client lives; answered by `Pong`."""
+
+    client: str
+
+
+class Goodbye(msgspec.Struct, frozen=True, tag=True):
+    """The client leaves; its runs are cancelled."""
+
+    client: str
+
+
+class StatusRequest(msgspec.Struct, frozen=True, tag=True):
+    """Asks the scheduler for a `StatusReply`."""
+
+    client: str
+
+
+# --- hosts and fuser -> scheduler ---------------------------------------------------
+class HostReady(msgspec.Struct, frozen=True, tag=True):
+    """An engine host has loaded its engine. ``facts`` is `Engine.describe()`."""
+
+    pool: str
+    index: int
+    endpoint: Endpoint
+    facts: dict[str, Any]
+
+
+class HostFailed(msgspec.Struct, frozen=True, tag=True):
+    """An engine host could not load its engine, or its engine broke for good."""
+
+    pool: str
+    index: int
+    error: ErrorInfo
+
+
+class HostLost(msgspec.Struct, frozen=True, tag=True):
+    """The watcher saw the host's process end (``gone``: it will not come back)."""
+
+    pool: str
+    index: int
+    reason: str
+    gone: bool = False
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag=True):
+    """A host lives. ``running``, ``waiting`` and ``kv_usage`` are its engine's."""
+
+    instance: str
+    running: int = 0
+    waiting: int = 0
+    kv_usage: float = 0.0
+
+
+class FuserReady(msgspec.Struct, frozen=True, tag=True):
+    """A fuser (re)started; sent again as its heartbeat."""
+
+    endpoint: Endpoint
+
+
+class FuserLost(msgspec.Struct, frozen=True, tag=True):
+    """The watcher saw the fuser's process end."""
+
+    reason: str
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """End: tell the clients, finish the journal, leave the loop."""
+
+
+# --- scheduler -> fuser -------------------------------------------------------------
+class PoolFacts(msgspec.Struct, frozen=True):
+    """What signing and validation need of a pool. ``fingerprint`` identifies the model,
+    its revision, tokenizer and template; empty while no instance has told."""
+
+    pool: str
+    resource: str
+    names: tuple[str, ...]
+    default: bool
+    fingerprint: str = ""
+
+
+class Catalogue(msgspec.Struct, frozen=True, tag=True):
+    """All pools, sent whenever one changes."""
+
+    pools: tuple[PoolFacts, ...]
+
+
+# --- scheduler -> host --------------------------------------------------------------
+class Named(msgspec.Struct, frozen=True, tag=True):
+    """The name the scheduler gave to this incarnation of the host."""
+
+    instance: str
+
+
+class KnowSpec(msgspec.Struct, frozen=True, tag=True):
+    """A spec that items to come refer to."""
+
+    spec: WorkflowSpec
+
+
+class KnowClient(msgspec.Struct, frozen=True, tag=True):
+    """Where to stream text for a client."""
+
+    client: str
+    endpoint: Endpoint
+
+
+# --- scheduler, fuser and hosts -> client -------------------------------------------
+class Welcome(msgspec.Struct, frozen=True, tag=True):
+    """Answer to `Hello`; ``door`` is the fuser's endpoint, None while it is away."""
+
+    door: Endpoint | None
+
+
+class Route(msgspec.Struct, frozen=True, tag=True):
+    """The door changed: what was not accepted yet must be sent again through it."""
+
+    door: Endpoint | None
+
+
+class Pong(msgspec.Struct, frozen=True, tag=True):
+    """Answer to `Ping`."""
+
+
+class Piece(msgspec.Struct, frozen=True, tag=True):
+    """Text of a node of a run: ``text`` starts at character ``offset`` of the whole."""
+
+    run_id: str
+    node: int
+    offset: int
+    text: str
+
+
+class StatusReply(msgspec.Struct, frozen=True, tag=True):
+    """The scheduler's view of itself as plain data."""
+
+    status: dict[str, Any]
+
+
+class Gone(msgspec.Struct, frozen=True, tag=True):
+    """The runtime is ending; nothing more will come."""
+
+    reason: str
+
+
+FromClient = Hello | Submit | Cancel | Ping | Goodbye | StatusRequest
+ToFuser = FromClient | events.SpecRegistered | Catalogue | Stop
+ToScheduler = (
+    FromClient
+    | events.Event
+    | HostReady
+    | HostFailed
+    | HostLost
+    | Heartbeat
+    | FuserReady
+    | FuserLost
+    | Stop
+)
+ToHost = (
+    Named
+    | KnowSpec
+    | KnowClient
+    | commands.StartBatch
+    | commands.AbortItem
+    | commands.AddSubscriber
+    | Stop
+)
+ToClient = (
+    Welcome
+    | Route
+    | Pong
+    | Piece
+    | StatusReply
+    | Gone
+    | commands.AcceptRun
+    | commands.RefuseRun
+    | commands.FinishRun
+)

@@ -1,0 +1,288 @@
+"""The Ray actors: thin shells around the loops, started, watched and ended by Ray calls.
+
+Nothing on a run's path goes through an actor method; those serve set-up, large values,
+health and the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from herasys_rt.config import Config, PoolConfig
+from herasys_rt.core import events
+from herasys_rt.errors import ErrorInfo, HerasysError
+from herasys_rt.links import Endpoint, Inbox, Outbox
+from herasys_rt.messages import (
+    FuserLost,
+    HostFailed,
+    HostLost,
+    Stop,
+    ToFuser,
+    ToHost,
+    ToScheduler,
+)
+
+log = logging.getLogger(__name__)
+
+NAMESPACE = "herasys"
+SCHEDULER_NAME = "herasys-scheduler"
+
+
+def _pack(endpoint: Endpoint) -> bytes:
+    return msgspec.msgpack.encode(endpoint)
+
+
+def unpack_endpoint(data: bytes) -> Endpoint:
+    """The endpoint that an actor's method returned."""
+    return msgspec.msgpack.decode(data, type=Endpoint)
+
+
+class SchedulerActor:
+    """Hosts the scheduler's loop in a thread of its own."""
+
+    def __init__(
+        self, config: Config, pools: list[bytes], run_dir: str, tcp_host: str
+    ) -> None:
+        from herasys_rt.runtime.objects import ObjectHold
+        from herasys_rt.runtime.kernels import new_kernel
+        from herasys_rt.runtime.scheduler import SchedulerLoop
+
+        logging.basicConfig(level=logging.INFO)
+        declared = [msgspec.msgpack.decode(p, type=events.PoolDeclared) for p in pools]
+        kernel = new_kernel(config)
+        journal = None
+        if config.scheduler.journal:
+            limit = config.scheduler.journal_max_mb * 1024 * 1024
+            journal = kernel.journal(Path(run_dir) / "journal.bin", limit)
+        self._inbox: Inbox[ToScheduler] = Inbox(
+            Path(run_dir), "sched", ToScheduler, tcp_host=tcp_host
+        )
+        self._objects = ObjectHold()
+        self._outbox = Outbox()
+        self._loop = SchedulerLoop(
+            kernel.state, declared, self._inbox, Outbox(), self._objects, journal
+        )
+        for pool in config.pools:
+            self._loop.roster.expect(pool.name, pool.instances, pool.slots)
+        self._watchers: list[threading.Thread] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(
+            target=self._serve, name="scheduler", daemon=True
+        )
+        self._thread.start()
+
+    def _serve(self) -> None:
+        import gc
+
+        gc.collect()
+        gc.freeze()  # What start-up made lives to the end; full collections skip it.
+        try:
+            self._loop.run()
+            self._ended.set()
+        except Exception:
+            # A kernel that broke an invariant must not go on: the process ends, its
+            # watchers tell, and the log has the story.
+            log.exception("the scheduler's loop broke")
+            logging.shutdown()
+            os._exit(70)
+
+    def endpoint(self) -> bytes:
+        """Where the scheduler listens."""
+        return _pack(self._inbox.endpoint)
+
+    def _tell(self, message: Any) -> None:
+        self._outbox.send(self._inbox.endpoint, message)
+
+    def watch_host(self, handles: list[Any], pool: str, index: int) -> None:
+        """Report the end of a host's process as it happens, over all its restarts."""
+        self._watch(
+            handles[0], lambda why, gone: self._tell(HostLost(pool, index, why, gone))
+        )
+
+    def watch_fuser(self, handles: list[Any]) -> None:
+        """Report the end of the fuser's process as it happens."""
+        self._watch(handles[0], lambda why, gone: self._tell(FuserLost(why)))
+
+    def _watch(self, handle: Any, report: Any) -> None:
+        import ray
+
+        def stand_by() -> None:
+            while not self._ended.is_set():
+                try:
+                    ray.get(handle.park.remote())
+                    return  # It was told to stop.
+                except ray.exceptions.ActorUnavailableError as e:
+                    report(type(e).__name__, False)
+                except ray.exceptions.ActorDiedError as e:
+                    # Said of a restarting actor too; a second call tells them apart.
+                    report(type(e).__name__, self._is_gone(handle))
+                    if self._is_gone(handle):
+                        return
+                except ray.exceptions.RayError as e:
+                    report(type(e).__name__, True)
+                    return
+                time.sleep(0.1)  # Ray itself answers late about a restarting actor.
+
+        thread = threading.Thread(target=stand_by, name="watch", daemon=True)
+        self._watchers.append(thread)
+        thread.start()
+
+    @staticmethod
+    def _is_gone(handle: Any) -> bool:
+        import ray
+
+        try:
+            ray.get(handle.ping.remote(), timeout=60)
+        except ray.exceptions.ActorUnavailableError:
+            return False
+        except ray.exceptions.GetTimeoutError:
+            return False
+        except ray.exceptions.RayError:
+            return True
+        return False
+
+    def hold(self, place: str, refs: list[Any]) -> None:
+        """Keep a large value alive under its place."""
+        self._objects.hold(place, refs[0])
+
+    def reference(self, place: str) -> list[Any]:
+        """The reference of a large value, in a list; empty when it is not held."""
+        ref = self._objects.handle(place)
+        return [] if ref is None else [ref]
+
+    def held(self) -> int:
+        """How many large values are held."""
+        return len(self._objects)
+
+    def status(self) -> dict[str, Any]:
+        """The scheduler's status as plain data."""
+        return self._loop.status()
+
+    def stop(self) -> None:
+        """End the loop: clients, hosts and the fuser are told."""
+        self._tell(Stop())
+        self._ended.wait(5)
+
+
+class FuserActor:
+    """Hosts the fuser's loop in a thread of its own."""
+
+    def __init__(
+        self, scheduler: Any, endpoint: bytes, run_dir: str, tcp_host: str
+    ) -> None:
+        from herasys_rt.runtime.fuser import FuserLoop
+        from herasys_rt.runtime.objects import RayValues
+
+        logging.basicConfig(level=logging.INFO)
+        self._inbox: Inbox[ToFuser] = Inbox(
+            Path(run_dir), "fuser", ToFuser, tcp_host=tcp_host
+        )
+        loop = FuserLoop(
+            self._inbox, Outbox(), unpack_endpoint(endpoint), RayValues(scheduler)
+        )
+        self._ended = threading.Event()
+
+        def serve() -> None:
+            try:
+                loop.run()
+                self._ended.set()
+            except Exception:
+                log.exception("the fuser's loop broke")
+                logging.shutdown()
+                os._exit(70)  # Ray starts it again; clients go to the scheduler.
+
+        threading.Thread(target=serve, name="fuser", daemon=True).start()
+
+    def endpoint(self) -> bytes:
+        """Where the fuser listens."""
+        return _pack(self._inbox.endpoint)
+
+    def ping(self) -> int:
+        """The process id."""
+        return os.getpid()
+
+    def park(self) -> None:
+        """Returns when the loop has ended; fails when the process dies."""
+        self._ended.wait()
+
+
+class HostActor:
+    """Hosts one engine and its loop. Loading happens beside the constructor, so that a
+    restart by Ray loads and announces itself without anybody asking."""
+
+    def __init__(
+        self,
+        scheduler: Any,
+        endpoint: bytes,
+        pool: PoolConfig,
+        index: int,
+        dsn: str,
+        run_dir: str,
+        tcp_host: str,
+    ) -> None:
+        logging.basicConfig(level=logging.INFO)
+        self._scheduler = scheduler
+        self._endpoint = unpack_endpoint(endpoint)
+        self._pool = pool
+        self._index = index
+        self._dsn = dsn
+        self._run_dir = Path(run_dir)
+        self._tcp_host = tcp_host
+        self._ended = threading.Event()
+        self._failed: ErrorInfo | None = None
+        threading.Thread(target=self._serve, name="host", daemon=True).start()
+
+    def _serve(self) -> None:
+        from herasys_rt.runtime.host import HostLoop
+        from herasys_rt.runtime.objects import RayValues
+        from herasys_rt.runtime.registry import create_engine
+
+        outbox = Outbox()
+        try:
+            engine = create_engine(self._pool, self._dsn)
+            inbox: Inbox[ToHost] = Inbox(
+                self._run_dir, self._pool.name, ToHost, tcp_host=self._tcp_host
+            )
+            loop = HostLoop(
+                engine, inbox, outbox, self._endpoint, RayValues(self._scheduler)
+            )
+            engine.start(loop)
+        except Exception as e:
+            self._fail(outbox, e)
+            return
+        try:
+            loop.run(self._pool.name, self._index)
+            self._ended.set()
+        except Exception:
+            log.exception("the host's loop broke")
+            logging.shutdown()
+            os._exit(70)  # Ray starts it again; its work moves.
+
+    def _fail(self, outbox: Outbox, error: Exception) -> None:
+        log.exception("engine of pool %s did not start", self._pool.name)
+        if isinstance(error, HerasysError):
+            info = error.info()
+        else:
+            info = ErrorInfo(
+                "engine_start",
+                f"the engine of pool {self._pool.name!r} did not start: "
+                f"{type(error).__name__}: {error}",
+                "Run `herasys doctor`; the runtime's log has the details.",
+            )
+        self._failed = info
+        outbox.send(self._endpoint, HostFailed(self._pool.name, self._index, info))
+
+    def ping(self) -> int:
+        """The process id."""
+        return os.getpid()
+
+    def park(self) -> None:
+        """Returns when the loop has ended; fails when the process dies."""
+        self._ended.wait()

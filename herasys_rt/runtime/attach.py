@@ -1,0 +1,74 @@
+"""How a client finds its runtime: the one there is, or a private one that ends with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from herasys_rt.config import Config
+from herasys_rt.links import Endpoint
+from herasys_rt.runtime import places
+
+Progress = Callable[[str], None]
+
+
+class Attachment(NamedTuple):
+    """A reachable runtime. ``release`` ends what was started for this client alone."""
+
+    scheduler: Endpoint
+    kind: str
+    """``daemon``, ``private``, ``cluster`` (already there) or ``job`` (started here)."""
+    release: Callable[[], None]
+
+
+def attach(config: Config | None, progress: Progress = lambda _: None) -> Attachment:
+    """Find or start a runtime.
+
+    Inside a Ray job (``RAY_ADDRESS`` is set) that cluster's runtime is used, or one is
+    started on it and removed at the end; no other Ray is ever started there. Elsewhere
+    the background runtime of `herasys up` is used, or a private one started with
+    ``config`` (None: the defaults). Errors: `EnvironmentFaultError` and its kinds.
+    """
+    if os.environ.get("RAY_ADDRESS"):
+        return _attach_in_job(config, progress)
+    state = places.read_state()
+    if state is not None:
+        from herasys_rt.runtime.daemon import endpoint_of
+
+        return Attachment(endpoint_of(state), "daemon", lambda: None)
+    from herasys_rt.runtime.daemon import spawn
+
+    daemon = spawn(_given(config), private=True, progress=progress)
+    return Attachment(daemon.endpoint, "private", daemon.stop)
+
+
+def _given(config: Config | None) -> Config:
+    if config is not None:
+        return config
+    from herasys_rt.config import load_config
+
+    return load_config()
+
+
+def _attach_in_job(config: Config | None, progress: Progress) -> Attachment:
+    from herasys_rt.runtime.cluster import join_ray
+    from herasys_rt.runtime.launch import existing_scheduler
+    from herasys_rt.runtime.stack import Stack
+
+    join_ray(os.environ["RAY_ADDRESS"])
+    found = existing_scheduler()
+    if found is not None:
+        return Attachment(found, "cluster", lambda: None)
+    run_dir = places.new_run_dir()
+    stack = Stack(_given(config), run_dir, joined=True)
+
+    def release() -> None:
+        stack.stop()
+        places.remove_run_dir(run_dir)
+
+    try:
+        return Attachment(stack.start(progress), "job", release)
+    except BaseException:
+        release()
+        raise

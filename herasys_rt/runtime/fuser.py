@@ -1,0 +1,169 @@
+"""The fuser's loop: validate, sign, forward. A stage on the way, never a round trip.
+
+Every client message passes through it in order. What it drains from its inbox at once
+leaves as one frame, so that twins that arrive together reach the kernel together.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from herasys_rt.core.commands import RefuseRun
+from herasys_rt.core.events import RunSubmitted, SpecRegistered
+from herasys_rt.errors import ErrorInfo, HerasysError
+from herasys_rt.graph import codec
+from herasys_rt.graph.signature import Signer
+from herasys_rt.graph.spec import NodeSpec, WorkflowSpec
+from herasys_rt.graph.validation import check_inputs, validate_spec
+from herasys_rt.links import Endpoint, Inbox, Outbox
+from herasys_rt.messages import (
+    Cancel,
+    Catalogue,
+    FuserReady,
+    Goodbye,
+    Hello,
+    Ping,
+    PoolFacts,
+    StatusRequest,
+    Stop,
+    Submit,
+    ToFuser,
+)
+from herasys_rt.runtime.objects import ValueStore
+
+log = logging.getLogger(__name__)
+
+_HEARTBEAT_S = 1.0
+
+
+class FuserLoop:
+    """Signs runs on their way to the scheduler. `run` blocks until `Stop`.
+
+    ``values`` stores inputs that are too large to travel inline.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox[ToFuser],
+        outbox: Outbox,
+        scheduler: Endpoint,
+        values: ValueStore,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._inbox = inbox
+        self._outbox = outbox
+        self._scheduler = scheduler
+        self._values = values
+        self._clock = clock
+        self._clients: dict[str, Hello] = {}
+        self._specs: dict[str, WorkflowSpec] = {}
+        self._signers: dict[str, Signer] = {}
+        self._pools: tuple[PoolFacts, ...] = ()
+        self._stopping = False
+        self._takers: dict[type, Callable[[Any], None]] = {
+            Hello: self._hello,
+            SpecRegistered: self._register,
+            Submit: self._submit,
+            Cancel: self._forward,
+            Ping: self._forward,
+            StatusRequest: self._forward,
+            Goodbye: self._goodbye,
+            Catalogue: self._catalogue,
+            Stop: self._stop,
+        }
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        ready = FuserReady(self._inbox.endpoint)
+        next_beat_s = 0.0
+        while not self._stopping:
+            now = self._clock()
+            if now >= next_beat_s:
+                next_beat_s = now + _HEARTBEAT_S
+                self._outbox.send(self._scheduler, ready)
+            for message in self._inbox.receive(_HEARTBEAT_S):
+                self._takers[type(message)](message)
+            self._outbox.flush()
+        self._outbox.close()
+        self._inbox.close()
+
+    def _forward(self, message: Any) -> None:
+        self._outbox.post(self._scheduler, message)
+
+    def _hello(self, message: Hello) -> None:
+        self._clients[message.client] = message
+        self._forward(message)
+
+    def _goodbye(self, message: Goodbye) -> None:
+        gone = self._clients.pop(message.client, None)
+        if gone is not None:
+            self._outbox.forget(gone.endpoint)
+        self._forward(message)
+
+    def _catalogue(self, message: Catalogue) -> None:
+        if message.pools != self._pools:
+            self._pools = message.pools
+            self._signers.clear()
+
+    def _stop(self, _: Stop) -> None:
+        self._stopping = True
+
+    def _register(self, event: SpecRegistered) -> None:
+        spec = event.spec
+        if spec.id in self._specs:
+            return
+        faults = validate_spec(spec)
+        if faults:
+            log.warning("a spec that does not hold was refused: %s", faults[0])
+            return
+        self._specs[spec.id] = spec
+        self._forward(event)
+
+    def _submit(self, message: Submit) -> None:
+        hello = self._clients.get(message.client)
+        if hello is None:
+            return  # It said goodbye; nobody waits for this run.
+        try:
+            self._forward(self._signed(message, hello.tenant))
+        except HerasysError as e:
+            self._refuse(message, hello.endpoint, e.info())
+
+    def _signed(self, message: Submit, tenant: str) -> RunSubmitted:
+        spec = self._specs.get(message.spec_id)
+        if spec is None:
+            raise HerasysError(
+                f"run {message.run_id} names the unknown workflow {message.spec_id}",
+                hint="Submit through a client: it registers the workflow first.",
+                code="unknown_spec",
+            )
+        inputs = check_inputs(spec, codec.decode(message.inputs))
+        signer = self._signers.get(spec.id)
+        if signer is None:
+            signer = self._signers[spec.id] = Signer(spec, self._fingerprint)
+        return RunSubmitted(
+            run_id=message.run_id,
+            spec_id=message.spec_id,
+            client=message.client,
+            tenant=tenant,
+            inputs=self._values.pack(message.inputs),
+            signatures=signer.sign(inputs, tenant, message.run_id),
+            collections=signer.collections(inputs),
+            stream=message.stream,
+        )
+
+    def _refuse(self, message: Submit, client: Endpoint, error: ErrorInfo) -> None:
+        self._outbox.post(client, RefuseRun(message.run_id, message.client, error))
+
+    def _fingerprint(self, node: NodeSpec) -> str:
+        """What identifies the model a node runs on; only has to differ when it does."""
+        for pool in self._pools:
+            if pool.resource == node.resource and (
+                node.model in pool.names
+                if node.model is not None
+                else pool.default or not pool.names
+            ):
+                return f"{pool.pool}:{pool.fingerprint}"
+        return f"unserved:{node.model}"

@@ -1,0 +1,322 @@
+"""The engine host's loop: work in, outcomes and text out. One per engine instance.
+
+The link thread resolves arguments and submits to the engine; the engine reports from
+whatever thread it likes. Whatever is reported while the link thread is draining its
+inbox leaves with its next flush; reports from other threads leave at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from herasys_rt.core.commands import (
+    AbortItem,
+    AddSubscriber,
+    StartBatch,
+    Subscriber,
+    WorkItem,
+)
+from herasys_rt.core.events import (
+    CollectionChanged,
+    ItemAborted,
+    ItemFailed,
+    ItemFinished,
+    ItemStarted,
+)
+from herasys_rt.core.values import INLINE_LIMIT_BYTES, Value
+from herasys_rt.engines.protocol import Engine, Item, Outcome
+from herasys_rt.errors import ErrorInfo, HerasysError
+from herasys_rt.graph import codec
+from herasys_rt.graph.spec import WorkflowSpec, resolve
+from herasys_rt.links import Endpoint, Inbox, Outbox
+from herasys_rt.messages import (
+    Heartbeat,
+    HostReady,
+    KnowClient,
+    KnowSpec,
+    Named,
+    Piece,
+    Stop,
+    ToHost,
+)
+from herasys_rt.runtime.objects import ValueStore
+
+log = logging.getLogger(__name__)
+
+_HEARTBEAT_S = 1.0
+
+
+class _Work:
+    """An item on the engine: who listens and what they were sent."""
+
+    __slots__ = ("attempt", "flight", "sent", "subscribers", "text")
+
+    def __init__(self, item: WorkItem) -> None:
+        self.flight = item.flight
+        self.attempt = item.attempt
+        self.subscribers = list(item.subscribers)
+        self.text: list[str] = []
+        self.sent = 0
+
+
+class HostLoop:
+    """Runs an engine for the scheduler; is the engine's `Sink`. `run` blocks."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        inbox: Inbox[ToHost],
+        outbox: Outbox,
+        scheduler: Endpoint,
+        values: ValueStore,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._inbox = inbox
+        self._outbox = outbox
+        self._scheduler = scheduler
+        self._values = values
+        self._clock = clock
+        self._instance = ""
+        self._specs: dict[str, WorkflowSpec] = {}
+        self._clients: dict[str, Endpoint] = {}
+        self._work: dict[str, _Work] = {}
+        self._aborted: set[str] = set()
+        self._lock = threading.Lock()
+        self._link_thread: int | None = None
+        self._carriers = ThreadPoolExecutor(2, thread_name_prefix="values")
+        self._stopping = False
+        self._takers: dict[type, Callable[[Any], None]] = {
+            Named: self._named,
+            KnowSpec: self._know_spec,
+            KnowClient: self._know_client,
+            StartBatch: self._start_batch,
+            AbortItem: self._abort,
+            AddSubscriber: self._add_subscriber,
+            Stop: self._stop,
+        }
+
+    def run(self, pool: str, index: int) -> None:
+        """Announce the loaded engine and serve until told to stop; closes the engine."""
+        self._link_thread = threading.get_ident()
+        facts = self._engine.describe()
+        self._outbox.send(
+            self._scheduler, HostReady(pool, index, self._inbox.endpoint, facts)
+        )
+        next_beat_s = self._clock()
+        while not self._stopping:
+            for message in self._inbox.receive(_HEARTBEAT_S):
+                self._takers[type(message)](message)
+            self._outbox.flush()
+            if self._clock() >= next_beat_s and self._instance:
+                next_beat_s = self._clock() + _HEARTBEAT_S
+                self._beat()
+        self._engine.close()
+        self._carriers.shutdown(wait=False, cancel_futures=True)
+        self._outbox.close()
+        self._inbox.close()
+
+    def _beat(self) -> None:
+        seen = self._engine.snapshot()
+        self._report(Heartbeat(self._instance, seen.running, seen.waiting, seen.kv_usage))
+
+    def _report(self, message: Any) -> None:
+        """To the scheduler: with the next flush on the link thread, else at once."""
+        self._outbox.post(self._scheduler, message)
+        if threading.get_ident() != self._link_thread:
+            self._outbox.flush()
+
+    # --- from the scheduler ---------------------------------------------------------
+    def _named(self, message: Named) -> None:
+        self._instance = message.instance
+
+    def _know_spec(self, message: KnowSpec) -> None:
+        self._specs[message.spec.id] = message.spec
+
+    def _know_client(self, message: KnowClient) -> None:
+        self._clients[message.client] = message.endpoint
+
+    def _stop(self, _: Stop) -> None:
+        self._stopping = True
+
+    def _start_batch(self, command: StartBatch) -> None:
+        with self._lock:
+            for item in command.items:
+                self._work[_key(item.flight, item.attempt)] = _Work(item)
+        if any(_is_placed(item) for item in command.items):
+            self._carriers.submit(self._submit, command.items)
+        else:
+            self._submit(command.items)
+
+    def _submit(self, items: tuple[WorkItem, ...]) -> None:
+        ready: list[Item] = []
+        for item in items:
+            key = _key(item.flight, item.attempt)
+            try:
+                ready.append(self._lowered(item, key))
+            except HerasysError as e:
+                self.finished(key, Outcome(error=e.info()))
+        with self._lock:
+            aborted = self._aborted & {item.key for item in ready}
+            self._aborted -= aborted
+        if aborted:
+            ready = [item for item in ready if item.key not in aborted]
+            for key in aborted:
+                self.finished(key, Outcome(aborted=True))
+        if ready:
+            try:
+                self._engine.submit(ready)
+            except HerasysError as e:
+                for item in ready:
+                    self.finished(item.key, Outcome(error=e.info()))
+
+    def _lowered(self, item: WorkItem, key: str) -> Item:
+        spec = self._specs[item.spec_id]
+        node = spec.nodes[item.node]
+        inputs = codec.decode(self._values.unpack(item.inputs))
+        outputs = {
+            spec.nodes[position].id: codec.decode(self._values.unpack(value))
+            for position, value in item.upstream
+        }
+        return Item(
+            key=key,
+            verb=node.verb,
+            args=resolve(node.args, inputs, outputs),
+            stream=bool(item.subscribers) or node.streams,
+            trust_scope=item.tenant if spec.share != "public" else "public",
+        )
+
+    def _abort(self, command: AbortItem) -> None:
+        key = _key(command.flight, command.attempt)
+        with self._lock:
+            work = self._work.get(key)
+            if work is None:
+                return  # Its outcome is on the way and settles the abort.
+            work.subscribers.clear()
+            self._aborted.add(key)
+        self._engine.abort(key)
+
+    def _add_subscriber(self, command: AddSubscriber) -> None:
+        with self._lock:
+            work = self._work.get(_key(command.flight, command.attempt))
+            if work is None:
+                return  # It has just finished; the result carries the whole text.
+            work.subscribers.append(command.subscriber)
+            text = "".join(work.text)
+            if text:
+                self._send_piece(command.subscriber, 0, text)
+
+    # --- from the engine (any thread) -----------------------------------------------
+    def started(self, key: str) -> None:
+        """See `Sink.started`."""
+        work = self._work.get(key)
+        if work is not None:
+            self._report(ItemStarted(work.flight, work.attempt, self._instance))
+
+    def piece(self, key: str, text: str, tokens: int) -> None:
+        """See `Sink.piece`."""
+        with self._lock:
+            work = self._work.get(key)
+            if work is None or not text:
+                return
+            work.text.append(text)
+            offset, work.sent = work.sent, work.sent + len(text)
+            for subscriber in work.subscribers:
+                self._send_piece(subscriber, offset, text)
+        if threading.get_ident() != self._link_thread:
+            self._outbox.flush()
+
+    def _send_piece(self, to: Subscriber, offset: int, text: str) -> None:
+        endpoint = self._clients.get(to.client)
+        if endpoint is not None:
+            self._outbox.post(endpoint, Piece(to.run_id, to.node, offset, text))
+
+    def finished(self, key: str, outcome: Outcome) -> None:
+        """See `Sink.finished`."""
+        with self._lock:
+            work = self._work.pop(key, None)
+            self._aborted.discard(key)
+        if work is None:
+            log.warning("the engine finished %s twice or never had it", key)
+            return
+        if outcome.aborted:
+            self._report(ItemAborted(work.flight, work.attempt, self._instance))
+        elif outcome.error is not None:
+            self._fail(work, outcome.error, outcome.run_s)
+        else:
+            self._succeed(work, outcome)
+
+    def _fail(self, work: _Work, error: ErrorInfo, run_s: float) -> None:
+        self._report(
+            ItemFailed(work.flight, work.attempt, self._instance, error, run_s)
+        )
+
+    def _succeed(self, work: _Work, outcome: Outcome) -> None:
+        try:
+            data = codec.encode(outcome.value)
+            meta = _meta(outcome)
+        except codec.CodecError as e:
+            self._fail(work, e.info(), outcome.run_s)
+            return
+        if len(data) > INLINE_LIMIT_BYTES:
+            self._carriers.submit(self._succeed_large, work, outcome, data, meta)
+        else:
+            value = Value(codec.digest(data), len(data), inline=data)
+            self._report(self._success(work, outcome, value, meta))
+
+    def _succeed_large(
+        self, work: _Work, outcome: Outcome, data: bytes, meta: bytes
+    ) -> None:
+        try:
+            value = self._values.pack(data)
+        except Exception as e:  # The item must end, whatever the store says.
+            self._fail(
+                work,
+                ErrorInfo(
+                    "value_store",
+                    f"a result of {len(data)} bytes could not be stored: {e}",
+                    "Give Ray's object store more memory (ray.object_store_mb).",
+                    retryable=True,
+                ),
+                outcome.run_s,
+            )
+            return
+        self._report(self._success(work, outcome, value, meta))
+
+    def _success(
+        self, work: _Work, outcome: Outcome, value: Value, meta: bytes
+    ) -> ItemFinished:
+        return ItemFinished(
+            flight=work.flight,
+            attempt=work.attempt,
+            instance=self._instance,
+            value=value,
+            run_s=outcome.run_s,
+            meta=meta,
+            revisions=outcome.revisions,
+            truncated=outcome.truncated,
+        )
+
+    def collection_changed(self, collection: str, revision: int) -> None:
+        """See `Sink.collection_changed`."""
+        self._report(CollectionChanged(collection, revision))
+
+
+def _key(flight: int, attempt: int) -> str:
+    return f"{flight}.{attempt}"
+
+
+def _is_placed(item: WorkItem) -> bool:
+    return bool(item.inputs.place) or any(value.place for _, value in item.upstream)
+
+
+def _meta(outcome: Outcome) -> bytes:
+    """Usage and sources of a value, opaque to the kernel; empty when there are none."""
+    if not (outcome.usage or outcome.sources):
+        return b""
+    return codec.encode({"usage": outcome.usage, "sources": outcome.sources})

@@ -1,0 +1,138 @@
+"""From the kernel's commands to messages: the only place that carries commands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from herasys_rt.core.commands import (
+    AbortItem,
+    AcceptRun,
+    AddSubscriber,
+    Command,
+    FinishRun,
+    RefuseRun,
+    ReleaseValue,
+    StartBatch,
+)
+from herasys_rt.core.values import Value
+from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.links import Endpoint, Outbox
+from herasys_rt.messages import KnowClient, KnowSpec
+from herasys_rt.runtime.objects import ObjectHold
+
+
+class Interpreter:
+    """Sends each command where it belongs, and first whatever the receiver must know.
+
+    ``clients`` and ``hosts`` map names to endpoints and are the scheduler's own tables;
+    ``specs`` holds every registered spec. Commands to somebody who is gone are dropped:
+    the event that told so has already reached the kernel or is about to.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        objects: ObjectHold,
+        clients: dict[str, Endpoint],
+        hosts: dict[str, Endpoint],
+        specs: dict[str, WorkflowSpec],
+    ) -> None:
+        self._outbox = outbox
+        self._objects = objects
+        self._clients = clients
+        self._hosts = hosts
+        self._specs = specs
+        self._known: dict[str, set[str]] = {}
+        self._fetchers = ThreadPoolExecutor(4, thread_name_prefix="fetch")
+        self._carry: dict[type, Callable[[Any], None]] = {
+            StartBatch: self._start_batch,
+            AbortItem: self._to_host,
+            AddSubscriber: self._add_subscriber,
+            AcceptRun: self._to_client,
+            RefuseRun: self._to_client,
+            FinishRun: self._finish_run,
+            ReleaseValue: self._release,
+        }
+
+    def carry_out(self, commands: list[Command]) -> None:
+        """Carry commands out in order; messages leave with the next flush."""
+        for command in commands:
+            self._carry[type(command)](command)
+
+    def forget_host(self, instance: str) -> None:
+        """A host is gone: what it knew is void."""
+        self._known.pop(instance, None)
+
+    def close(self) -> None:
+        """Stop the helper threads."""
+        self._fetchers.shutdown(wait=False, cancel_futures=True)
+
+    def _start_batch(self, command: StartBatch) -> None:
+        host = self._hosts.get(command.instance)
+        if host is None:
+            return
+        known = self._known.setdefault(command.instance, set())
+        for item in command.items:
+            if item.spec_id not in known:
+                known.add(item.spec_id)
+                self._outbox.post(host, KnowSpec(self._specs[item.spec_id]))
+            for subscriber in item.subscribers:
+                self._introduce(host, known, subscriber.client)
+        self._outbox.post(host, command)
+
+    def _add_subscriber(self, command: AddSubscriber) -> None:
+        host = self._hosts.get(command.instance)
+        if host is not None:
+            known = self._known.setdefault(command.instance, set())
+            self._introduce(host, known, command.subscriber.client)
+            self._outbox.post(host, command)
+
+    def _introduce(self, host: Endpoint, known: set[str], client: str) -> None:
+        endpoint = self._clients.get(client)
+        if endpoint is not None and client not in known:
+            known.add(client)
+            self._outbox.post(host, KnowClient(client, endpoint))
+
+    def _to_host(self, command: AbortItem) -> None:
+        host = self._hosts.get(command.instance)
+        if host is not None:
+            self._outbox.post(host, command)
+
+    def _to_client(self, command: AcceptRun | RefuseRun) -> None:
+        client = self._clients.get(command.client)
+        if client is not None:
+            self._outbox.post(client, command)
+
+    def _finish_run(self, command: FinishRun) -> None:
+        client = self._clients.get(command.client)
+        if client is None:
+            return
+        placed = [value.place for _, value in command.outputs if value.place]
+        if not placed:
+            self._outbox.post(client, command)
+            return
+        # Taken now, while the kernel's ReleaseValue has not come: a client without Ray
+        # gets large outputs inline, fetched beside the loop.
+        handles = {place: self._objects.handle(place) for place in placed}
+        self._fetchers.submit(self._deliver_large, client, command, handles)
+
+    def _deliver_large(
+        self, client: Endpoint, command: FinishRun, handles: dict[str, Any]
+    ) -> None:
+        outputs = tuple(
+            (node, self._inlined(value, handles)) for node, value in command.outputs
+        )
+        self._outbox.send(client, msgspec.structs.replace(command, outputs=outputs))
+
+    def _inlined(self, value: Value, handles: dict[str, Any]) -> Value:
+        if not value.place:
+            return value
+        data = self._objects.read(handles[value.place])
+        return Value(value.digest, value.size, inline=data)
+
+    def _release(self, command: ReleaseValue) -> None:
+        self._objects.release(command.place)

@@ -1,0 +1,270 @@
+"""Bringing a runtime up on a Ray this process is connected to, and taking it down."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from herasys_rt.config import Config, PoolConfig
+from herasys_rt.errors import (
+    ClusterError,
+    EnvironmentFaultError,
+    ErrorInfo,
+    HerasysError,
+    error_from_info,
+)
+from herasys_rt.links import Endpoint
+from herasys_rt.runtime.actors import (
+    NAMESPACE,
+    SCHEDULER_NAME,
+    FuserActor,
+    HostActor,
+    SchedulerActor,
+    unpack_endpoint,
+)
+from herasys_rt.runtime.cluster import demand, preflight
+from herasys_rt.runtime.registry import declare
+
+Progress = Callable[[str], None]
+
+_POLL_S = 0.1
+_CALL_TIMEOUT_S = 60.0
+_THREADS = 32  # actor methods that may wait at once: one watcher call plus set-up calls
+
+
+class Runtime:
+    """The actors of one runtime: a scheduler, a fuser, a host per engine instance.
+
+    ``detached`` actors outlive this process (an existing cluster); others end with it.
+    ``dsn`` is handed to the engines that need a database.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        run_dir: Path,
+        dsn: str = "",
+        *,
+        detached: bool = False,
+        multi_host: bool = False,
+        pin_retrieval_to: str | None = None,
+    ) -> None:
+        self._config = config
+        self._run_dir = run_dir
+        self._dsn = dsn
+        self._detached = detached
+        self._tcp_host = _address_of_this_host() if multi_host else ""
+        self._pin_retrieval_to = pin_retrieval_to
+        self._scheduler: Any = None
+        self._fuser: Any = None
+        self._hosts: list[tuple[PoolConfig, int, Any]] = []
+        self.scheduler_endpoint: Endpoint | None = None
+
+    def start(self, progress: Progress) -> Endpoint:
+        """Start everything and wait until every pool serves. Errors: `ClusterError`,
+        or what the first engine that cannot start says. On error nothing is left."""
+        import ray
+
+        preflight(self._config, ray.nodes())
+        try:
+            self._start_scheduler()
+            self._start_fuser()
+            for pool in self._config.pools:
+                for index in range(pool.instances):
+                    self._start_host(pool, index)
+            self._await_pools(progress)
+        except BaseException:
+            self.stop()
+            raise
+        assert self.scheduler_endpoint is not None
+        return self.scheduler_endpoint
+
+    def _options(self, name: str, **more: Any) -> dict[str, Any]:
+        options: dict[str, Any] = {
+            "namespace": NAMESPACE,
+            "name": name,
+            "max_concurrency": _THREADS,
+            "max_task_retries": 0,
+            **more,
+        }
+        if self._detached:
+            options["lifetime"] = "detached"
+        return options
+
+    def _start_scheduler(self) -> None:
+        import ray
+
+        here = ray.get_runtime_context().get_node_id()
+        pools = []
+        for pool in self._config.pools:
+            same = [p for p in self._config.pools if p.resource == pool.resource]
+            pools.append(msgspec.msgpack.encode(declare(pool, alone=len(same) == 1)))
+        try:
+            self._scheduler = (
+                ray.remote(SchedulerActor)
+                .options(
+                    **self._options(SCHEDULER_NAME, num_cpus=0),
+                    scheduling_strategy=_on_node(here),
+                )
+                .remote(self._config, pools, str(self._run_dir), self._tcp_host)
+            )
+            packed = ray.get(
+                self._scheduler.endpoint.remote(), timeout=_CALL_TIMEOUT_S
+            )
+        except ValueError as e:
+            raise ClusterError(
+                f"a herasys runtime already serves on this cluster: {e}",
+                hint="Connect to it, or take it down first with `herasys down`.",
+            ) from e
+        self.scheduler_endpoint = unpack_endpoint(packed)
+        self._packed_endpoint = packed
+
+    def _start_fuser(self) -> None:
+        import ray
+
+        here = ray.get_runtime_context().get_node_id()
+        self._fuser = (
+            ray.remote(FuserActor)
+            .options(
+                **self._options("herasys-fuser", num_cpus=0, max_restarts=-1),
+                scheduling_strategy=_on_node(here),
+            )
+            .remote(
+                self._scheduler,
+                self._packed_endpoint,
+                str(self._run_dir),
+                self._tcp_host,
+            )
+        )
+        self._scheduler.watch_fuser.remote([self._fuser])
+
+    def _start_host(self, pool: PoolConfig, index: int) -> None:
+        import ray
+
+        options = self._options(
+            f"herasys-host-{pool.name}-{index}", max_restarts=-1, **demand(pool)
+        )
+        if pool.engine == "pgvector" and self._pin_retrieval_to:
+            options["scheduling_strategy"] = _on_node(self._pin_retrieval_to)
+            options.pop("label_selector", None)
+        host = (
+            ray.remote(HostActor)
+            .options(**options)
+            .remote(
+                self._scheduler,
+                self._packed_endpoint,
+                pool,
+                index,
+                self._dsn,
+                str(self._run_dir),
+                self._tcp_host,
+            )
+        )
+        self._hosts.append((pool, index, host))
+        self._scheduler.watch_host.remote([host], pool.name, index)
+
+    def _await_pools(self, progress: Progress) -> None:
+        """Wait for every instance; progress names those that came up."""
+        import ray
+
+        up: set[str] = set()
+        while True:
+            status = ray.get(self._scheduler.status.remote(), timeout=_CALL_TIMEOUT_S)
+            waiting: list[str] = []
+            for pool in status["pools"]:
+                for instance in pool["instances"]:
+                    name = instance["id"]
+                    if instance["state"] == "failed":
+                        raise _engine_error(instance["error"], name)
+                    if instance["state"] == "up" and name not in up:
+                        up.add(name)
+                        progress(f"{name} is up")
+                    elif instance["state"] != "up":
+                        waiting.append(name)
+            if not waiting and status["fuser"] == "up":
+                return
+            time.sleep(_POLL_S)
+
+    def status(self) -> dict[str, Any]:
+        """The scheduler's status."""
+        import ray
+
+        return ray.get(self._scheduler.status.remote(), timeout=_CALL_TIMEOUT_S)
+
+    def alive(self) -> bool:
+        """Whether the scheduler still answers."""
+        import ray
+
+        try:
+            ray.get(self._scheduler.held.remote(), timeout=_CALL_TIMEOUT_S)
+        except ray.exceptions.RayError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End exactly the actors of this runtime. Idempotent, never raises."""
+        import ray
+
+        if self._scheduler is not None:
+            _quietly(lambda: ray.get(self._scheduler.stop.remote(), timeout=10))
+        # Hosts close their engines (and an engine's child processes) on the scheduler's
+        # word; whoever does not end soon is killed.
+        parked = [host.park.remote() for _, _, host in self._hosts]
+        _quietly(lambda: ray.wait(parked, num_returns=len(parked), timeout=5))
+        for actor in [h for _, _, h in self._hosts] + [self._fuser, self._scheduler]:
+            if actor is not None:
+                _quietly(lambda actor=actor: ray.kill(actor, no_restart=True))
+        self._hosts.clear()
+        self._fuser = self._scheduler = None
+
+
+def _quietly(action: Callable[[], Any]) -> None:
+    """Run a clean-up step; what is already gone needs no cleaning."""
+    import ray
+
+    try:
+        action()
+    except (ray.exceptions.RayError, ValueError):
+        return
+
+
+def _on_node(node_id: str) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
+
+
+def _engine_error(error: dict[str, str], instance: str) -> HerasysError:
+    info = ErrorInfo(error["code"], error["message"], error.get("hint", ""))
+    built = error_from_info(info)
+    if isinstance(built, EnvironmentFaultError) or built.code != "engine_start":
+        return built
+    return ClusterError(
+        f"instance {instance} did not start: {info.message}", hint=info.hint
+    )
+
+
+def _address_of_this_host() -> str:
+    """The address other hosts of the cluster reach this one by."""
+    import ray
+
+    try:
+        return ray.util.get_node_ip_address()
+    except (AttributeError, OSError):
+        return socket.gethostbyname(socket.gethostname())
+
+
+def existing_scheduler() -> Endpoint | None:
+    """The endpoint of the runtime that already serves on the joined cluster."""
+    import ray
+
+    try:
+        actor = ray.get_actor(SCHEDULER_NAME, namespace=NAMESPACE)
+    except ValueError:
+        return None
+    return unpack_endpoint(ray.get(actor.endpoint.remote(), timeout=_CALL_TIMEOUT_S))

@@ -1,0 +1,86 @@
+"""Where the runtime keeps what on disk.
+
+The *run directory* holds sockets, Ray's session and the journal; it is short (socket
+paths end at 107 bytes), private (0700) and gone when the runtime is. The *state file*
+says where the one background runtime of this user listens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import psutil
+
+RUN_DIR_PREFIX = "herasys-"
+
+
+def new_run_dir() -> Path:
+    """A fresh, private run directory, under ``HERASYS_RUN_DIR`` or the temp directory."""
+    base = os.environ.get("HERASYS_RUN_DIR") or tempfile.gettempdir()
+    Path(base).mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f"{RUN_DIR_PREFIX}{os.getuid()}-", dir=base))
+
+
+def remove_run_dir(path: Path) -> None:
+    """Remove a run directory with everything in it. Unknown paths are ignored."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def state_dir() -> Path:
+    """``HERASYS_STATE_DIR`` or the user's state directory; created 0700."""
+    path = Path(
+        os.environ.get("HERASYS_STATE_DIR") or platformdirs.user_state_dir("herasys")
+    )
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
+
+
+def state_file() -> Path:
+    """Where the background runtime tells how to reach it."""
+    return state_dir() / "runtime.json"
+
+
+def write_state(state: dict[str, Any]) -> None:
+    """Replace the state file atomically, readable by its owner only."""
+    target = state_file()
+    draft = target.with_suffix(f".{os.getpid()}")
+    draft.touch(mode=0o600)
+    draft.write_text(json.dumps(state))
+    draft.replace(target)
+
+
+def read_state() -> dict[str, Any] | None:
+    """The state of the background runtime if its process lives, else None.
+
+    A state file left by a process that was killed is removed with its run directory.
+    """
+    try:
+        state = json.loads(state_file().read_text())
+    except (OSError, ValueError):
+        return None
+    if is_process(state["pid"], state["started"]):
+        return state
+    state_file().unlink(missing_ok=True)
+    remove_run_dir(Path(state["run_dir"]))
+    return None
+
+
+def process_started(pid: int) -> float:
+    """When a process was created; with the pid it names the process for good."""
+    return psutil.Process(pid).create_time()
+
+
+def is_process(pid: int, started: float) -> bool:
+    """Whether the very process lives that had this pid and creation time."""
+    try:
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - started) < 1.0
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

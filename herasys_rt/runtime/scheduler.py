@@ -1,0 +1,310 @@
+"""The scheduler's loop: mailbox -> kernel -> journal -> interpreter.
+
+One thread owns the kernel's state. It never waits for anything but its inbox.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from herasys_rt.core import events
+from herasys_rt.core.journal import JournalWriter
+from herasys_rt.core.kernel import State, counters, handle
+from herasys_rt.core.values import Value
+from herasys_rt.errors import InputError
+from herasys_rt.graph import codec
+from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.graph.validation import check_inputs, validate_spec
+from herasys_rt.links import Endpoint, Inbox, Outbox
+from herasys_rt.messages import (
+    Cancel,
+    Catalogue,
+    FuserLost,
+    FuserReady,
+    Gone,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    HostFailed,
+    HostLost,
+    HostReady,
+    Named,
+    Ping,
+    Pong,
+    Route,
+    StatusReply,
+    StatusRequest,
+    Stop,
+    Submit,
+    ToScheduler,
+    Welcome,
+)
+from herasys_rt.runtime.interpreter import Interpreter
+from herasys_rt.runtime.objects import ObjectHold
+from herasys_rt.runtime.roster import Roster
+from herasys_rt.core.commands import RefuseRun
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 1.0
+"""How often hosts and the fuser say that they live."""
+SILENCE_LIMIT_S = 20.0
+"""After this silence a host, a fuser or a client counts as gone."""
+_HOUSEKEEPING_S = 0.5
+
+
+class SchedulerLoop:
+    """Drives the kernel live.
+
+    ``start_s`` is the monotonic time that arrivals count from. `run` blocks until a
+    `Stop` message arrives; everything else may be called before it.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        pools: list[events.PoolDeclared],
+        inbox: Inbox[ToScheduler],
+        outbox: Outbox,
+        objects: ObjectHold,
+        journal: JournalWriter | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._state = state
+        self._inbox = inbox
+        self._outbox = outbox
+        self._journal = journal
+        self._clock = clock
+        self._start_s = clock()
+        self._clients: dict[str, Endpoint] = {}
+        self._tenants: dict[str, str] = {}
+        self._heard: dict[str, float] = {}
+        self._specs: dict[str, WorkflowSpec] = {}
+        self._fuser: Endpoint | None = None
+        self._fuser_heard_s = 0.0
+        self._next_housekeeping_s = 0.0
+        self._stopping = False
+        self.roster = Roster(pools)
+        self._interpreter = Interpreter(
+            outbox, objects, self._clients, self.roster.endpoints, self._specs
+        )
+        self._takers: dict[type, Callable[[Any], None]] = {
+            Hello: self._hello,
+            Submit: self._submit,
+            Cancel: lambda m: self.apply(events.RunCancelled(m.run_id)),
+            Ping: self._ping,
+            Goodbye: lambda m: self._client_gone(m.client),
+            StatusRequest: self._status_request,
+            HostReady: self._host_ready,
+            HostFailed: self._host_failed,
+            HostLost: self._host_lost,
+            Heartbeat: self._heartbeat,
+            FuserReady: self._fuser_ready,
+            FuserLost: self._fuser_lost,
+            Stop: self._stop,
+            events.SpecRegistered: self._register,
+        }
+        for declared in pools:
+            self.apply(declared)
+
+    # --- the loop -------------------------------------------------------------------
+    def run(self) -> None:
+        """Serve until told to stop."""
+        takers, apply = self._takers, self.apply
+        while not self._stopping:
+            for message in self._inbox.receive(_HOUSEKEEPING_S):
+                taker = takers.get(type(message))
+                if taker is None:
+                    apply(message)  # pyright: ignore[reportArgumentType]
+                else:
+                    taker(message)
+            for peer in self._outbox.flush():
+                self._refused(peer)
+            now = self._clock()
+            if now >= self._next_housekeeping_s:
+                self._next_housekeeping_s = now + _HOUSEKEEPING_S
+                self._housekeeping(now)
+        self._close()
+
+    def apply(self, event: events.Event) -> None:
+        """Let the kernel handle one event and carry out what it commands."""
+        now = self._clock() - self._start_s
+        if self._journal is not None:
+            self._journal.append(now, event)
+        commands = handle(self._state, event, now)
+        if commands:
+            self._interpreter.carry_out(commands)
+
+    def _housekeeping(self, now: float) -> None:
+        for instance in self.roster.silent(now, SILENCE_LIMIT_S):
+            self._instance_down(instance, f"silent for {SILENCE_LIMIT_S:.0f} s")
+        if self._fuser is not None and now - self._fuser_heard_s > SILENCE_LIMIT_S:
+            self._fuser_lost(FuserLost("silent"))
+        for client in [c for c, t in self._heard.items() if now - t > SILENCE_LIMIT_S]:
+            self._client_gone(client)
+        if self._journal is not None:
+            self._journal.flush()
+        self._outbox.flush()
+
+    def _close(self) -> None:
+        for endpoint in self._clients.values():
+            self._outbox.post(endpoint, Gone("the runtime was stopped"))
+        for endpoint in self.roster.endpoints.values():
+            self._outbox.post(endpoint, Stop())
+        if self._fuser is not None:
+            self._outbox.post(self._fuser, Stop())
+        self._interpreter.close()
+        self._outbox.close()
+        self._inbox.close()
+        if self._journal is not None:
+            self._journal.close()
+
+    def _stop(self, _: Stop) -> None:
+        self._stopping = True
+
+    def _refused(self, peer: Endpoint) -> None:
+        """A peer's queue is full: it has stopped reading and counts as gone."""
+        for client, endpoint in list(self._clients.items()):
+            if endpoint == peer:
+                log.warning("client %s does not read; dropping it", client)
+                self._client_gone(client)
+        for instance, endpoint in list(self.roster.endpoints.items()):
+            if endpoint == peer:
+                self._instance_down(instance, "does not read its messages")
+
+    # --- clients --------------------------------------------------------------------
+    def _hello(self, message: Hello) -> None:
+        self._clients[message.client] = message.endpoint
+        self._tenants[message.client] = message.tenant
+        self._heard[message.client] = self._clock()
+        self._outbox.post(message.endpoint, Welcome(self._fuser))
+
+    def _ping(self, message: Ping) -> None:
+        endpoint = self._clients.get(message.client)
+        if endpoint is not None:
+            self._heard[message.client] = self._clock()
+            self._outbox.post(endpoint, Pong())
+
+    def _client_gone(self, client: str) -> None:
+        self._heard.pop(client, None)
+        self._tenants.pop(client, None)
+        endpoint = self._clients.pop(client, None)
+        if endpoint is not None:
+            self.apply(events.ClientGone(client))
+            self._outbox.forget(endpoint)
+
+    def _register(self, event: events.SpecRegistered) -> None:
+        spec = event.spec
+        if spec.id in self._specs or validate_spec(spec):
+            return
+        self._specs[spec.id] = spec
+        self.apply(event)
+
+    def _submit(self, message: Submit) -> None:
+        """A run that came past the fuser: checked here, unsigned, so that it fuses with
+        nothing; only while the fuser is away."""
+        spec = self._specs.get(message.spec_id)
+        if spec is not None:
+            try:
+                check_inputs(spec, codec.decode(message.inputs))
+            except (InputError, codec.CodecError) as e:
+                self._refuse(message, e.info())
+                return
+        data = message.inputs
+        self.apply(
+            events.RunSubmitted(
+                run_id=message.run_id,
+                spec_id=message.spec_id,
+                client=message.client,
+                tenant=self._tenants.get(message.client, ""),
+                inputs=Value(codec.digest(data), len(data), inline=data),
+                stream=message.stream,
+            )
+        )
+
+    def _refuse(self, message: Submit, error: Any) -> None:
+        endpoint = self._clients.get(message.client)
+        if endpoint is not None:
+            self._outbox.post(endpoint, RefuseRun(message.run_id, message.client, error))
+
+    # --- hosts ----------------------------------------------------------------------
+    def _host_ready(self, message: HostReady) -> None:
+        former = self.roster.instance_at(message.pool, message.index)
+        if former is not None:
+            self._instance_down(former, "restarted")
+        instance = self.roster.admit(message, self._clock())
+        self._outbox.post(message.endpoint, Named(instance))
+        slots = self.roster.slots[message.pool]
+        self.apply(events.InstanceUp(instance, message.pool, slots))
+        self._tell_catalogue()
+
+    def _host_failed(self, message: HostFailed) -> None:
+        instance = self.roster.instance_at(message.pool, message.index)
+        if instance is not None:
+            self._instance_down(instance, message.error.message)
+        self.roster.fail(message.pool, message.index, message.error)
+        if self.roster.hopeless(message.pool):
+            self.apply(events.PoolFailed(message.pool, message.error))
+
+    def _host_lost(self, message: HostLost) -> None:
+        instance = self.roster.instance_at(message.pool, message.index)
+        if instance is not None:
+            self._instance_down(instance, message.reason)
+        if message.gone:
+            error = self.roster.lose(message.pool, message.index, message.reason)
+            if self.roster.hopeless(message.pool):
+                self.apply(events.PoolFailed(message.pool, error))
+
+    def _instance_down(self, instance: str, reason: str) -> None:
+        endpoint = self.roster.dismiss(instance)
+        if endpoint is None:
+            return
+        log.warning("instance %s is down: %s", instance, reason)
+        self._interpreter.forget_host(instance)
+        self._outbox.forget(endpoint)
+        self.apply(events.InstanceDown(instance, reason))
+
+    def _heartbeat(self, message: Heartbeat) -> None:
+        self.roster.heard(message, self._clock())
+
+    # --- the fuser ------------------------------------------------------------------
+    def _fuser_ready(self, message: FuserReady) -> None:
+        self._fuser_heard_s = self._clock()
+        if message.endpoint != self._fuser:
+            self._fuser = message.endpoint
+            self._tell_catalogue()
+            self._reroute()
+
+    def _fuser_lost(self, message: FuserLost) -> None:
+        if self._fuser is not None:
+            log.warning("the fuser is away (%s); runs come directly", message.reason)
+            self._outbox.forget(self._fuser)
+            self._fuser = None
+            self._reroute()
+
+    def _reroute(self) -> None:
+        for endpoint in self._clients.values():
+            self._outbox.post(endpoint, Route(self._fuser))
+
+    def _tell_catalogue(self) -> None:
+        if self._fuser is not None:
+            self._outbox.post(self._fuser, Catalogue(self.roster.facts()))
+
+    # --- status ---------------------------------------------------------------------
+    def _status_request(self, message: StatusRequest) -> None:
+        endpoint = self._clients.get(message.client)
+        if endpoint is not None:
+            self._outbox.post(endpoint, StatusReply(self.status()))
+
+    def status(self) -> dict[str, Any]:
+        """Pools, counters and links as plain data."""
+        return {
+            "uptime_s": round(self._clock() - self._start_s, 3),
+            "pools": self.roster.status(),
+            "counters": counters(self._state),
+            "clients": len(self._clients),
+            "fuser": "up" if self._fuser is not None else "away",
+        }

@@ -1,0 +1,192 @@
+"""A whole control path in one process: the real loops over real sockets, no Ray."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from herasys_rt.client.client import Client
+from herasys_rt.client.link import Link
+from herasys_rt.config import Config, PoolConfig
+from herasys_rt.engines.protocol import Engine, Item, Outcome, Sink, Snapshot
+from herasys_rt.errors import ErrorInfo
+from herasys_rt.links import Endpoint, Inbox, Outbox
+from herasys_rt.messages import FuserLost, HostLost, Stop, ToFuser, ToHost, ToScheduler
+from herasys_rt.runtime.fuser import FuserLoop
+from herasys_rt.runtime.host import HostLoop
+from herasys_rt.runtime.objects import InlineValues, ObjectHold
+from herasys_rt.runtime.kernels import new_kernel
+from herasys_rt.runtime.registry import declare
+from herasys_rt.runtime.scheduler import SchedulerLoop
+
+
+class HandEngine:
+    """An engine that ends items only when the test says so."""
+
+    verbs = frozenset({"llm.generate", "embed", "rerank", "pg.search", "pg.write"})
+
+    def __init__(self) -> None:
+        self.sink: Sink | None = None
+        self.items: dict[str, Item] = {}
+        self.seen: list[Item] = []
+        self.aborted: list[str] = []
+        self.arrived = threading.Condition()
+
+    def start(self, sink: Sink) -> None:
+        self.sink = sink
+
+    def describe(self) -> dict[str, Any]:
+        return {"fingerprint": "hand"}
+
+    def submit(self, items: Any) -> None:
+        with self.arrived:
+            for item in items:
+                self.items[item.key] = item
+                self.seen.append(item)
+            self.arrived.notify_all()
+
+    def wait_for(self, count: int) -> list[Item]:
+        """The items seen so far, once there are ``count``."""
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: len(self.seen) >= count, 10)
+            return list(self.seen)
+
+    def finish(self, item: Item, value: Any, **outcome: Any) -> None:
+        self.items.pop(item.key, None)
+        assert self.sink is not None
+        self.sink.finished(item.key, Outcome(value=value, **outcome))
+
+    def fail(self, item: Item, error: ErrorInfo) -> None:
+        self.items.pop(item.key, None)
+        assert self.sink is not None
+        self.sink.finished(item.key, Outcome(error=error))
+
+    def abort(self, key: str) -> None:
+        self.aborted.append(key)
+        if self.items.pop(key, None) is not None:
+            assert self.sink is not None
+            self.sink.finished(key, Outcome(aborted=True))
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(len(self.items), 0)
+
+    def close(self) -> None:
+        self.items.clear()
+
+
+class LocalRuntime:
+    """Loops in threads; hosts and the fuser can be ended and started again."""
+
+    def __init__(self, run_dir: Path, pools: list[PoolConfig], engines: dict[str, Engine]):
+        self.run_dir = run_dir
+        self.journal_path = run_dir / "journal.bin"
+        self.config = Config(pools=tuple(pools))
+        self.outbox = Outbox()
+        self._closed = False
+        self.threads: list[threading.Thread] = []
+        self.clients: list[Client] = []
+        self._inbox: Inbox[Any] = Inbox(run_dir, "sched", ToScheduler)
+        self.endpoint = self._inbox.endpoint
+        kernel = new_kernel(self.config)
+        self.state = kernel.state
+        self.loop = SchedulerLoop(
+            kernel.state,
+            [declare(p, alone=True) for p in pools],
+            self._inbox,
+            Outbox(),
+            ObjectHold(),
+            kernel.journal(self.journal_path),
+        )
+        for pool in pools:
+            self.loop.roster.expect(pool.name, pool.instances, pool.slots)
+        self._start(self.loop.run)
+        self.fuser: Endpoint | None = None
+        self.hosts: list[Endpoint] = []
+        for pool in pools:
+            self.start_host(pool.name, engines[pool.name])
+
+    def _start(self, target: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=target, daemon=True)
+        thread.start()
+        self.threads.append(thread)
+        return thread
+
+    def start_host(self, pool: str, engine: Engine) -> None:
+        inbox: Inbox[Any] = Inbox(self.run_dir, pool, ToHost)
+        loop = HostLoop(engine, inbox, Outbox(), self.endpoint, InlineValues())
+        engine.start(loop)
+        self.hosts.append(inbox.endpoint)
+        self._start(lambda: loop.run(pool, 0))
+
+    def lose_host(self, pool: str) -> None:
+        """What the scheduler hears when a host's process dies."""
+        self.outbox.send(self.endpoint, HostLost(pool, 0, "killed by the test"))
+
+    def start_fuser(self) -> None:
+        inbox: Inbox[Any] = Inbox(self.run_dir, "fuser", ToFuser)
+        self.fuser = inbox.endpoint
+        self._start(FuserLoop(inbox, Outbox(), self.endpoint, InlineValues()).run)
+
+    def lose_fuser(self) -> None:
+        assert self.fuser is not None
+        self.outbox.send(self.fuser, Stop())
+        self.outbox.send(self.endpoint, FuserLost("killed by the test"))
+
+    def connect(self, tenant: str = "default") -> Client:
+        link = Link(self.endpoint, tenant)
+        link.open()
+        client = Client(link, "test", lambda: None)
+        self.clients.append(client)
+        return client
+
+    def close(self) -> None:
+        """End everything and check that nothing is left. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        for client in self.clients:
+            client.close()
+        self.outbox.send(self.endpoint, Stop())
+        for peer in [*self.hosts, *([self.fuser] if self.fuser else [])]:
+            self.outbox.send(peer, Stop())
+        for thread in self.threads:
+            thread.join(10)
+            assert not thread.is_alive(), "a loop did not end"
+        self.outbox.close()
+        left = [p.name for p in self.run_dir.iterdir() if p.is_socket()]
+        assert left == [], f"sockets were left behind: {left}"
+
+
+@pytest.fixture
+def start_runtime(tmp_path_factory: Any) -> Iterator[Callable[..., LocalRuntime]]:
+    """Start a `LocalRuntime` with the given engine per pool; ended after the test."""
+    import tempfile
+
+    started: list[LocalRuntime] = []
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
+
+        def start(*, fuser: bool = True, **engines: Engine) -> LocalRuntime:
+            resources = {"search": "retrieval", "embedding": "embedding", "llm": "llm"}
+            pools = [
+                PoolConfig(name=name, resource=resources[name], engine="modelled", slots=4)  # pyright: ignore
+                for name in engines
+            ]
+            runtime = LocalRuntime(Path(folder), pools, engines)
+            started.append(runtime)
+            if fuser:
+                runtime.start_fuser()
+            return runtime
+
+        yield start
+        for runtime in started:
+            runtime.close()
+
+
+@pytest.fixture
+def hand_engine() -> type[HandEngine]:
+    """The engine class whose items end when the test says so."""
+    return HandEngine

@@ -1,0 +1,324 @@
+"""The loops together: what a client sees, over real sockets and without Ray."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from herasys_rt.dsl import workflow
+from herasys_rt.errors import (
+    ErrorInfo,
+    HerasysError,
+    InputError,
+    ResultTimeoutError,
+    RunCancelledError,
+    RuntimeStateError,
+)
+from operators import embed, generate, retrieve
+
+
+@workflow
+def answer(question: str):
+    return generate("Say: {question}", question=question, max_tokens=8)
+
+
+@workflow
+def rag(question: str):
+    found = retrieve(embed(question), collection="docs", top_k=1)
+    return generate("{found} {question}", found=found, question=question)
+
+
+def await_fuser(client: Any) -> None:
+    """Until the fuser serves: the client was told its door in the welcome or later."""
+    while client.status()["fuser"] != "up":
+        pass
+
+
+def test_a_run_gives_its_result_report_and_node_records(start_runtime, hand_engine):
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+    run = client.submit(answer, question="hello")
+    (item,) = engine.wait_for(1)
+    assert item.verb == "llm.generate"
+    assert item.args["var:question"] == "hello"
+    engine.finish(item, "Hello!", usage={"completion_tokens": 2})
+    assert run.result(10) == "Hello!"
+    report = run.report()
+    assert report["status"] == "succeeded"
+    assert report["error"] is None
+    assert report["usage"] == {"completion_tokens": 2}
+    (node,) = report["nodes"]
+    assert node["state"] == "succeeded"
+    assert node["instance"] == "llm-0"
+    assert node["reused"] is False
+
+
+def test_values_flow_along_edges_and_sources_come_from_provenance(
+    start_runtime, hand_engine
+):
+    import numpy as np
+
+    engines = {name: hand_engine() for name in ("embedding", "search", "llm")}
+    client = start_runtime(**engines).connect()
+    run = client.submit(rag, question="why?")
+    (item,) = engines["embedding"].wait_for(1)
+    engines["embedding"].finish(item, np.ones(3, dtype=np.float32))
+    (item,) = engines["search"].wait_for(1)
+    assert item.args["vector"].tolist() == [1, 1, 1]
+    chunk = {"id": "a#0", "source": "a", "text": "because", "score": 0.5}
+    engines["search"].finish(item, [chunk], sources=[chunk], revisions={"docs": 1})
+    (item,) = engines["llm"].wait_for(1)
+    assert item.args["var:found"] == [chunk]
+    engines["llm"].finish(item, "Because.")
+    assert run.result(10) == "Because."
+    assert run.sources == [chunk]
+
+
+def test_equal_runs_at_once_are_executed_once_and_a_later_one_reuses(
+    start_runtime, hand_engine
+):
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    client = runtime.connect()
+    await_fuser(client)
+    first, second = (client.submit(answer, question="same") for _ in range(2))
+    (item,) = engine.wait_for(1)
+    engine.finish(item, "once")
+    assert first.result(10) == second.result(10) == "once"
+    assert second.report()["nodes"][0]["fused_into"] == f"{first.id}/generate"
+    third = client.submit(answer, question="same")
+    assert third.result(10) == "once"
+    assert third.report()["nodes"][0]["reused"] is True
+    assert len(engine.seen) == 1
+
+
+def test_tenants_never_share_a_flight(start_runtime, hand_engine):
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    ours, theirs = runtime.connect("ours"), runtime.connect("theirs")
+    await_fuser(ours)
+    runs = [c.submit(answer, question="same") for c in (ours, theirs)]
+    for item in engine.wait_for(2):
+        engine.finish(item, item.trust_scope)
+    assert [run.result(10) for run in runs] == ["ours", "theirs"]
+
+
+def test_streamed_pieces_concatenate_to_the_result_also_for_a_late_joiner(
+    start_runtime, hand_engine
+):
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+    await_fuser(client)
+    early = client.submit(answer, _stream=True, question="q")
+    (item,) = engine.wait_for(1)
+    assert engine.sink is not None
+    engine.sink.started(item.key)
+    engine.sink.piece(item.key, "Grüße ", 2)
+    pieces = early.stream()
+    assert next(pieces) == "Grüße "
+    late = client.submit(answer, _stream=True, question="q")
+    late_pieces = late.stream()
+    assert next(late_pieces) == "Grüße "
+    engine.sink.piece(item.key, "👩‍🚀", 1)
+    assert next(pieces) == next(late_pieces) == "👩‍🚀"
+    engine.finish(item, "Grüße 👩‍🚀")
+    assert [*pieces] == [*late_pieces] == []
+    assert early.result(10) == late.result(10) == "Grüße 👩‍🚀"
+
+
+def test_a_run_repeated_after_a_loss_streams_each_character_once(
+    start_runtime, hand_engine
+):
+    engine, again = hand_engine(), hand_engine()
+    runtime = start_runtime(llm=engine)
+    run = runtime.connect().submit(answer, _stream=True, question="q")
+    (item,) = engine.wait_for(1)
+    engine.sink.started(item.key)
+    engine.sink.piece(item.key, "abc", 1)
+    pieces = run.stream()
+    assert next(pieces) == "abc"
+    runtime.lose_host("llm")
+    runtime.start_host("llm", again)
+    (item,) = again.wait_for(1)
+    again.sink.piece(item.key, "ab", 1)
+    again.sink.piece(item.key, "cde", 1)
+    assert next(pieces) == "de"
+    again.finish(item, "abcdef")
+    assert [*pieces] == ["f"]
+
+
+def test_cancelling_a_run_aborts_it_on_the_engine(start_runtime, hand_engine):
+    engine = hand_engine()
+    run = start_runtime(llm=engine).connect().submit(answer, question="q")
+    engine.wait_for(1)
+    run.cancel()
+    with pytest.raises(RunCancelledError):
+        run.result(10)
+    assert run.report()["status"] == "cancelled"
+
+
+def test_cancelling_one_of_two_fused_runs_keeps_the_other(start_runtime, hand_engine):
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+    await_fuser(client)
+    first, second = (client.submit(answer, question="same") for _ in range(2))
+    (item,) = engine.wait_for(1)
+    first.cancel()
+    with pytest.raises(RunCancelledError):
+        first.result(10)
+    engine.finish(item, "kept")
+    assert second.result(10) == "kept"
+    assert engine.aborted == []
+
+
+def test_an_operators_error_reaches_the_run_with_its_code_and_place(
+    start_runtime, hand_engine
+):
+    engine = hand_engine()
+    run = start_runtime(llm=engine).connect().submit(answer, question="q")
+    (item,) = engine.wait_for(1)
+    engine.fail(item, ErrorInfo("prompt_too_long", "9000 + 8 tokens exceed 2048", "Cut."))
+    with pytest.raises(HerasysError) as caught:
+        run.result(10)
+    assert caught.value.code == "prompt_too_long"
+    assert "9000 + 8" in caught.value.message
+    assert "'generate'" in caught.value.message and "llm-0" in caught.value.message
+    assert caught.value.hint == "Cut."
+
+
+def test_wrong_inputs_are_refused_before_anything_is_sent(start_runtime, hand_engine):
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+    with pytest.raises(InputError):
+        client.submit(answer)
+    with pytest.raises(InputError):
+        client.submit(answer, question=7)
+    assert engine.seen == []
+
+
+def test_a_node_without_a_pool_refuses_the_run(start_runtime, hand_engine):
+    client = start_runtime(llm=hand_engine()).connect()
+    with pytest.raises(HerasysError, match="embedding") as caught:
+        client.submit(rag, question="q").result(10)
+    assert caught.value.code in ("no_pool", "unknown_model")
+
+
+def test_without_a_fuser_runs_are_served_directly(start_runtime, hand_engine):
+    engine = hand_engine()
+    client = start_runtime(fuser=False, llm=engine).connect()
+    run = client.submit(answer, question="q")
+    (item,) = engine.wait_for(1)
+    engine.finish(item, "direct")
+    assert run.result(10) == "direct"
+
+
+def test_runs_survive_the_loss_of_the_fuser(start_runtime, hand_engine):
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    client = runtime.connect()
+    await_fuser(client)
+    before = client.submit(answer, question="before")
+    engine.wait_for(1)
+    runtime.lose_fuser()
+    after = client.submit(answer, question="after")
+    for item in engine.wait_for(2):
+        engine.finish(item, item.args["var:question"])
+    assert before.result(10) == "before"
+    assert after.result(10) == "after"
+    runtime.start_fuser()
+    await_fuser(client)
+    third = client.submit(answer, question="third")
+    engine.finish(engine.wait_for(3)[2], "again")
+    assert third.result(10) == "again"
+
+
+def test_result_gives_up_in_time_and_the_run_goes_on(start_runtime, hand_engine):
+    engine = hand_engine()
+    run = start_runtime(llm=engine).connect().submit(answer, question="q")
+    with pytest.raises(ResultTimeoutError):
+        run.result(timeout_s=0)
+    engine.finish(engine.wait_for(1)[0], "late")
+    assert run.result(10) == "late"
+
+
+def test_map_keeps_order_and_bounds_what_runs(start_runtime, hand_engine):
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+    runs: list[Any] = []
+
+    def consume() -> None:
+        inputs = [{"question": f"q{i}"} for i in range(6)] + [{"question": 7}]
+        runs.extend(client.map(answer, inputs, concurrency=3))
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    for count in range(3, 7):
+        seen = engine.wait_for(count)
+        assert len(seen) <= count
+        engine.finish(seen[count - 1], seen[count - 1].args["var:question"].upper())
+    for item in list(engine.items.values()):
+        engine.finish(item, item.args["var:question"].upper())
+    thread.join(10)
+    assert [run.result() for run in runs[:6]] == [f"Q{i}" for i in range(6)]
+    with pytest.raises(HerasysError) as caught:
+        runs[6].result()
+    assert caught.value.code == "invalid_input"
+
+
+def test_a_closing_client_cancels_its_runs(start_runtime, hand_engine):
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+    run = client.submit(answer, question="q")
+    engine.wait_for(1)
+    client.close()
+    with pytest.raises(RunCancelledError):
+        run.result(10)
+    with pytest.raises(RuntimeStateError):
+        client.submit(answer, question="q")
+
+
+def test_a_stopping_runtime_tells_its_clients(start_runtime, hand_engine):
+    from herasys_rt.messages import Stop
+
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    run = runtime.connect().submit(answer, question="q")
+    engine.wait_for(1)
+    runtime.outbox.send(runtime.endpoint, Stop())
+    with pytest.raises(HerasysError) as caught:
+        run.result(10)
+    assert caught.value.code == "runtime_state"
+
+
+def test_the_journal_of_live_runs_replays_to_the_same_commands(
+    start_runtime, hand_engine, monkeypatch
+):
+    from herasys_rt.core.journal import replay
+    from herasys_rt.policies import build
+    from herasys_rt.runtime import scheduler
+
+    commanded: list[Any] = []
+
+    def recording(state: Any, event: Any, now: float) -> Any:
+        commands = handle(state, event, now)
+        commanded.append(list(commands))
+        return commands
+
+    handle = scheduler.handle
+    monkeypatch.setattr(scheduler, "handle", recording)
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    client = runtime.connect()
+    await_fuser(client)
+    runs = [client.submit(answer, question=f"q{i % 2}") for i in range(4)]
+    cancelled = client.submit(answer, question="never")
+    cancelled.cancel()
+    for item in engine.wait_for(2)[:2]:
+        engine.finish(item, item.args["var:question"])
+    assert [run.result(10) for run in runs] == ["q0", "q1", "q0", "q1"]
+    assert cancelled.report(10)["status"] == "cancelled"
+    runtime.close()
+    assert replay(runtime.journal_path, build) == commanded
+    assert sum(map(len, commanded)) > 8
