@@ -35,12 +35,16 @@ class HasSpec(Protocol):
 class Client:
     """A connection to a runtime. Safe from any thread; close it, or use it in ``with``.
 
-    ``kind`` says what it is connected to: ``daemon``, ``private``, ``cluster``, ``job``.
+    ``kind`` says what it is connected to: ``daemon``, ``private``, ``cluster``, ``job``;
+    ``dsn`` how to reach the runtime's database (empty when that is not known here).
     """
 
-    def __init__(self, link: Link, kind: str, release: Callable[[], None]) -> None:
+    def __init__(
+        self, link: Link, kind: str, release: Callable[[], None], dsn: str = ""
+    ) -> None:
         self._link = link
         self.kind = kind
+        self.dsn = dsn
         self._release = release
         self._closed = False
         _open_clients.add(self)
@@ -273,7 +277,7 @@ def connect(
         link.close()
         found.release()
         raise
-    return Client(link, found.kind, found.release)
+    return Client(link, found.kind, found.release, found.dsn)
 
 
 async def connect_async(

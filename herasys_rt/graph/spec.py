@@ -85,8 +85,10 @@ class Sampling(msgspec.Struct, frozen=True):
 
     @staticmethod
     def draws(amount: Any, seed: Any) -> bool:
-        """Whether these two values make a node sampled."""
-        return seed is None and bool(amount and amount > 0)
+        """Whether these two values make a node sampled; an odd amount counts as drawing."""
+        if seed is not None or amount is None:
+            return False
+        return not isinstance(amount, int | float) or amount > 0
 
 
 class Edge(msgspec.Struct, frozen=True):

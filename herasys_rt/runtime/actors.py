@@ -70,7 +70,7 @@ class SchedulerActor:
             kernel.state, declared, self._inbox, Outbox(), self._objects, journal
         )
         for pool in config.pools:
-            self._loop.roster.expect(pool.name, pool.instances, pool.slots)
+            self._loop.roster.expect(pool)
         self._watchers: list[threading.Thread] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(
@@ -148,9 +148,9 @@ class SchedulerActor:
             return True
         return False
 
-    def hold(self, place: str, refs: list[Any]) -> None:
-        """Keep a large value alive under its place."""
-        self._objects.hold(place, refs[0])
+    def keep(self, place: str, data: Any) -> None:
+        """Keep a large value (a uint8 array) under its place."""
+        self._objects.keep(place, data)
 
     def reference(self, place: str) -> list[Any]:
         """The reference of a large value, in a list; empty when it is not held."""

@@ -20,6 +20,8 @@ class Attachment(NamedTuple):
     kind: str
     """``daemon``, ``private``, ``cluster`` (already there) or ``job`` (started here)."""
     release: Callable[[], None]
+    dsn: str = ""
+    """Of the runtime's database; empty when this process cannot know it."""
 
 
 def attach(config: Config | None, progress: Progress = lambda _: None) -> Attachment:
@@ -36,11 +38,11 @@ def attach(config: Config | None, progress: Progress = lambda _: None) -> Attach
     if state is not None:
         from herasys_rt.runtime.daemon import endpoint_of
 
-        return Attachment(endpoint_of(state), "daemon", lambda: None)
+        return Attachment(endpoint_of(state), "daemon", lambda: None, state["dsn"])
     from herasys_rt.runtime.daemon import spawn
 
     daemon = spawn(_given(config), private=True, progress=progress)
-    return Attachment(daemon.endpoint, "private", daemon.stop)
+    return Attachment(daemon.endpoint, "private", daemon.stop, daemon.state["dsn"])
 
 
 def _given(config: Config | None) -> Config:
@@ -68,7 +70,7 @@ def _attach_in_job(config: Config | None, progress: Progress) -> Attachment:
         places.remove_run_dir(run_dir)
 
     try:
-        return Attachment(stack.start(progress), "job", release)
+        return Attachment(stack.start(progress), "job", release, stack.dsn)
     except BaseException:
         release()
         raise

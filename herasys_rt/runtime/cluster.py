@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ def start_private_ray(config: Config, run_dir: Path) -> str:
         {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), **_defaults()}
     )
     os.environ.pop("RAY_ADDRESS", None)
+    # A job's entry point says `python`: it means the one that this runtime runs on.
+    here = str(Path(sys.executable).parent)
+    os.environ["PATH"] = os.pathsep.join([here, os.environ.get("PATH", os.defpath)])
     import ray
 
     if ray.is_initialized():
@@ -56,7 +60,7 @@ def start_private_ray(config: Config, run_dir: Path) -> str:
             object_store_memory=config.ray.object_store_mb * 1024 * 1024,
             include_dashboard=config.ray.dashboard,
             dashboard_host="127.0.0.1",
-            _temp_dir=str(run_dir / "ray"),
+            _temp_dir=str(run_dir / "r"),
             log_to_driver=False,
             configure_logging=False,
             logging_level=logging.ERROR,

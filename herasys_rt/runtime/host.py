@@ -8,6 +8,7 @@ inbox leaves with its next flush; reports from other threads leave at once.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -104,7 +105,7 @@ class HostLoop:
     def run(self, pool: str, index: int) -> None:
         """Announce the loaded engine and serve until told to stop; closes the engine."""
         self._link_thread = threading.get_ident()
-        facts = self._engine.describe()
+        facts = {**self._engine.describe(), "pid": os.getpid()}
         self._outbox.send(
             self._scheduler, HostReady(pool, index, self._inbox.endpoint, facts)
         )

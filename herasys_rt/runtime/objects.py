@@ -1,14 +1,17 @@
 """Large values: kept in Ray's object store, owned by the scheduler.
 
-The scheduler's process keeps one reference per *place*; the producer puts the bytes with
-the scheduler as their owner, so that they outlive the engine that made them. Consumers
-ask the scheduler for the reference by a Ray call: that costs a millisecond or two, which
-only values beyond `INLINE_LIMIT_BYTES` pay.
+The scheduler's process keeps one reference per *place*. An object dies with the process
+that put it (Ray 2.56 removed ``ray.put(_owner=...)``), so a producer hands the bytes to
+the scheduler in a Ray call, through shared memory, and the scheduler puts them: they
+outlive the engine that made them. Consumers ask the scheduler for the reference. Both
+calls cost a millisecond or two, which only values beyond `INLINE_LIMIT_BYTES` pay.
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol
+
+import numpy as np
 
 from herasys_rt.core.values import INLINE_LIMIT_BYTES, Value
 from herasys_rt.errors import EnvironmentFaultError
@@ -22,9 +25,11 @@ class ObjectHold:
     def __init__(self) -> None:
         self._refs: dict[str, Any] = {}
 
-    def hold(self, place: str, ref: Any) -> None:
-        """Keep the object of ``place`` alive."""
-        self._refs[place] = ref
+    def keep(self, place: str, data: Any) -> None:
+        """Put ``data`` (a uint8 array) into the store and keep it under ``place``."""
+        import ray
+
+        self._refs[place] = ray.put(data)
 
     def handle(self, place: str) -> Any:
         """The reference of a place; None when it is not (any longer) held."""
@@ -51,7 +56,7 @@ def read_ref(ref: Any) -> bytes:
             "a large value is no longer held", hint="Submit the run again."
         )
     try:
-        return ray.get(ref, timeout=60)  # pyright: ignore
+        return ray.get(ref, timeout=60).tobytes()
     except ray.exceptions.RayError as e:
         raise EnvironmentFaultError(
             f"a large value was lost: {type(e).__name__}", hint="Submit the run again."
@@ -85,7 +90,7 @@ class InlineValues:
 
 
 class RayValues:
-    """Puts large values into Ray's store with the scheduler actor as their owner."""
+    """Keeps large values in Ray's store, in the hands of the scheduler actor."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
@@ -97,9 +102,8 @@ class RayValues:
         import ray
 
         place = new_id("value")
-        ref = ray.put(data, _owner=self._scheduler)
-        # In a list, so that the reference itself travels and not its content.
-        ray.get(self._scheduler.hold.remote(place, [ref]))
+        # As an array: Ray moves its buffer through shared memory without pickling it.
+        ray.get(self._scheduler.keep.remote(place, np.frombuffer(data, dtype=np.uint8)))
         return Value(codec.digest(data), len(data), place=place)
 
     def unpack(self, value: Value) -> bytes:

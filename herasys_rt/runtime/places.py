@@ -17,14 +17,34 @@ from typing import Any
 import platformdirs
 import psutil
 
-RUN_DIR_PREFIX = "herasys-"
+from herasys_rt.errors import EnvironmentFaultError
+
+RUN_DIR_PREFIX = "hs-"
+
+_SOCKET_PATH_LIMIT = 107
+_RAY_NEEDS = len("/r/session_2026-01-01_00-00-00_000000_0000000/sockets/dash_UsageStatsHead")
+"""What the longest socket path inside a run directory adds to it."""
 
 
 def new_run_dir() -> Path:
-    """A fresh, private run directory, under ``HERASYS_RUN_DIR`` or the temp directory."""
-    base = os.environ.get("HERASYS_RUN_DIR") or tempfile.gettempdir()
+    """A fresh, private run directory, under ``HERASYS_RUN_DIR`` or the temp directory.
+
+    Errors: `EnvironmentFaultError` when ``HERASYS_RUN_DIR`` leaves no room for socket
+    paths; a temporary directory that is too long gives way to ``/tmp``.
+    """
+    given = os.environ.get("HERASYS_RUN_DIR")
+    base = given or tempfile.gettempdir()
+    room = _SOCKET_PATH_LIMIT - _RAY_NEEDS - len(f"/{RUN_DIR_PREFIX}12345678")
+    if len(os.fsencode(base)) > room:
+        if given:
+            raise EnvironmentFaultError(
+                f"HERASYS_RUN_DIR is {len(os.fsencode(base))} bytes long; "
+                f"socket paths leave room for {room}",
+                hint="Point it at a shorter directory, such as one under /run or /tmp.",
+            )
+        base = "/tmp"
     Path(base).mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=f"{RUN_DIR_PREFIX}{os.getuid()}-", dir=base))
+    return Path(tempfile.mkdtemp(prefix=RUN_DIR_PREFIX, dir=base))
 
 
 def remove_run_dir(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from herasys_rt.config import PoolConfig
 from herasys_rt.core.events import PoolDeclared
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.links import Endpoint
@@ -23,6 +24,7 @@ class Roster:
     def __init__(self, pools: list[PoolDeclared]) -> None:
         self._pools = {pool.pool: pool for pool in pools}
         self.slots: dict[str, int] = {}
+        self._engines: dict[str, str] = {}
         self.endpoints: dict[str, Endpoint] = {}
         self._seat_of: dict[str, Seat] = {}
         self._instance_at: dict[Seat, str] = {}
@@ -32,11 +34,13 @@ class Roster:
         self._heard_s: dict[str, float] = {}
         self._beats: dict[str, Heartbeat] = {}
         self._facts: dict[str, dict[str, Any]] = {}
+        self._pids: dict[str, int] = {}
 
-    def expect(self, pool: str, instances: int, slots: int) -> None:
+    def expect(self, pool: PoolConfig) -> None:
         """Declare how many seats a pool has and how many slots each instance."""
-        self._seats[pool] = set(range(instances))
-        self.slots[pool] = slots
+        self._seats[pool.name] = set(range(pool.instances))
+        self.slots[pool.name] = pool.slots
+        self._engines[pool.name] = pool.engine
 
     def admit(self, message: HostReady, now: float) -> str:
         """Name a host that has come up."""
@@ -51,7 +55,9 @@ class Roster:
         self._seats[message.pool].add(message.index)
         self.endpoints[instance] = message.endpoint
         self._heard_s[instance] = now
-        self._facts[message.pool] = message.facts
+        facts = dict(message.facts)
+        self._pids[instance] = int(facts.pop("pid", 0))
+        self._facts[message.pool] = facts
         return instance
 
     def dismiss(self, instance: str) -> Endpoint | None:
@@ -61,6 +67,7 @@ class Roster:
             self._instance_at.pop(seat, None)
         self._heard_s.pop(instance, None)
         self._beats.pop(instance, None)
+        self._pids.pop(instance, None)
         return self.endpoints.pop(instance, None)
 
     def instance_at(self, pool: str, index: int) -> str | None:
@@ -116,6 +123,7 @@ class Roster:
         return {
             "name": pool.pool,
             "resource": pool.resource,
+            "engine": self._engines.get(pool.pool, ""),
             "model": pool.names[0] if pool.names else None,
             "slots": self.slots.get(pool.pool, 0),
             "facts": self._facts.get(pool.pool, {}),
@@ -133,6 +141,7 @@ class Roster:
         return {
             "id": instance or f"{seat[0]}-{seat[1]}",
             "state": state,
+            "pid": self._pids.get(instance or ""),
             "running": beat.running if beat else 0,
             "waiting": beat.waiting if beat else 0,
             "kv_usage": round(beat.kv_usage, 4) if beat else 0.0,

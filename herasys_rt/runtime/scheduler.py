@@ -76,6 +76,7 @@ class SchedulerLoop:
         self._state = state
         self._inbox = inbox
         self._outbox = outbox
+        self._objects = objects
         self._journal = journal
         self._clock = clock
         self._start_s = clock()
@@ -306,5 +307,6 @@ class SchedulerLoop:
             "pools": self.roster.status(),
             "counters": counters(self._state),
             "clients": len(self._clients),
+            "held_values": len(self._objects),
             "fuser": "up" if self._fuser is not None else "away",
         }

@@ -57,7 +57,8 @@ class Stack:
     def _start_database(self, progress: Progress) -> None:
         if not any(pool.engine == "pgvector" for pool in self._config.pools):
             return
-        from herasys_rt.engines.postgres.server import EmbeddedPostgres, check_dsn
+        from herasys_rt.engines.postgres.dsn import check_dsn
+        from herasys_rt.engines.postgres.server import EmbeddedPostgres
 
         given = self._config.database.dsn
         if given is not None:

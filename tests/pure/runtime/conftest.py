@@ -102,7 +102,7 @@ class LocalRuntime:
             kernel.journal(self.journal_path),
         )
         for pool in pools:
-            self.loop.roster.expect(pool.name, pool.instances, pool.slots)
+            self.loop.roster.expect(pool)
         self._start(self.loop.run)
         self.fuser: Endpoint | None = None
         self.hosts: list[Endpoint] = []

@@ -1,0 +1,33 @@
+"""How the background runtime is, for whoever is not connected to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from herasys_rt.client.link import Link
+from herasys_rt.errors import RuntimeStateError
+from herasys_rt.runtime import places
+from herasys_rt.runtime.daemon import endpoint_of
+
+
+def runtime_status() -> dict[str, Any]:
+    """The background runtime's status; ``{"state": "down"}`` when there is none.
+
+    Else ``state`` is ``up`` (or ``silent`` when the scheduler does not answer), with pid,
+    run_dir, ray_address, job_address, token_path and what the scheduler says: uptime_s,
+    pools, counters, clients, held_values, fuser.
+    """
+    state = places.read_state()
+    if state is None:
+        return {"state": "down"}
+    shown = ("pid", "run_dir", "ray_address", "job_address", "token_path")
+    found: dict[str, Any] = {"state": "up", **{key: state[key] for key in shown}}
+    link = Link(endpoint_of(state), tenant="status")
+    try:
+        link.open()
+        found.update(link.status())
+    except RuntimeStateError as e:
+        found.update(state="silent", error=e.info().to_json())
+    finally:
+        link.close()
+    return found

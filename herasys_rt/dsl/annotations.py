@@ -1,0 +1,139 @@
+"""From a function's annotations to the declared inputs of a workflow."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, Union
+
+from herasys_rt.errors import Fault
+from herasys_rt.graph import codec
+from herasys_rt.graph.checks import widened
+from herasys_rt.graph.spec import InputSpec
+from herasys_rt.graph.types import PortType
+
+KNOWN = "str, int, float, bool, list[str], list[dict], dict, Any, each also '| None'"
+
+_PLAIN: dict[Any, PortType] = {
+    str: PortType.TEXT,
+    int: PortType.INT,
+    float: PortType.FLOAT,
+    bool: PortType.BOOL,
+    dict: PortType.JSON,
+    list: PortType.JSON,
+    Any: PortType.ANY,
+    object: PortType.ANY,
+}
+_ITEMS: dict[Any, PortType] = {str: PortType.TEXTS, dict: PortType.DOCUMENTS}
+_NONE = type(None)
+
+
+def declared_inputs(
+    function: Callable[..., Any],
+) -> tuple[list[InputSpec], list[Fault]]:
+    """The inputs that a workflow's function declares, and what is wrong with them.
+
+    The type comes from the annotation (none: ANY): the plain types that `KNOWN` lists, a
+    `PortType` itself, or ``Annotated[..., PortType.X]``. Defaults are copied.
+    """
+    inputs: list[InputSpec] = []
+    faults: list[Fault] = []
+    for parameter in inspect.signature(function).parameters.values():
+        where = f"input {parameter.name}"
+        problem = _unfit(parameter)
+        if problem:
+            faults.append(Fault(where, problem))
+            continue
+        try:
+            kind, optional = _type_of(parameter.annotation, function)
+        except (TypeError, ValueError, NameError, SyntaxError, AttributeError) as e:
+            faults.append(Fault(where, f"annotation {e}", f"known are {KNOWN}"))
+            kind, optional = PortType.ANY, False
+        required = parameter.default is inspect.Parameter.empty
+        default = None
+        if not required:
+            fault = codec.fault_of(parameter.default, "default")
+            if fault:
+                faults.append(Fault(where, fault))
+            else:
+                default = widened(codec.frozen(parameter.default), kind)
+        inputs.append(InputSpec(parameter.name, kind, required, default, optional))
+    return inputs, faults
+
+
+def _unfit(parameter: inspect.Parameter) -> str:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return "inputs are declared one by one, without * or **"
+    if parameter.name.startswith("_"):
+        return "names with a leading underscore are reserved"
+    return ""
+
+
+def _type_of(annotation: Any, function: Callable[..., Any]) -> tuple[PortType, bool]:
+    if annotation is inspect.Parameter.empty:
+        return PortType.ANY, True
+    if isinstance(annotation, str):
+        annotation = _evaluated(annotation, function)
+    return _resolved(annotation)
+
+
+def _evaluated(text: str, function: Callable[..., Any]) -> Any:
+    """What an annotation kept as text means where the function was written."""
+    module = sys.modules.get(function.__module__)
+    scope: dict[str, Any] = dict(vars(module)) if module else {}
+    scope.update(getattr(function, "__globals__", {}))
+    scope.update(_captured(function))
+    try:
+        return eval(text, scope)
+    except Exception as e:
+        raise NameError(f"{text!r} cannot be read: {e}") from e
+
+
+def _captured(function: Callable[..., Any]) -> dict[str, Any]:
+    """The names that a nested function took along and that have a value by now."""
+    code = getattr(function, "__code__", None)
+    names: tuple[str, ...] = getattr(code, "co_freevars", ())
+    captured: dict[str, Any] = {}
+    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=True):
+        try:
+            captured[name] = cell.cell_contents
+        except ValueError:  # assigned after the decorator has run
+            continue
+    return captured
+
+
+def _resolved(annotation: Any) -> tuple[PortType, bool]:
+    """(type, whether None is allowed) of an evaluated annotation."""
+    if isinstance(annotation, PortType):
+        return annotation, False
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        marks = [m for m in annotation.__metadata__ if isinstance(m, PortType)]
+        inner = annotation.__origin__
+        return (marks[0], _is_optional(inner)) if marks else _resolved(inner)
+    if origin in (Union, types.UnionType):
+        return _resolved_union(annotation)
+    args = typing.get_args(annotation)
+    if origin is list and args:
+        item = typing.get_origin(args[0]) or args[0]
+        return _ITEMS.get(item, PortType.JSON), False
+    plain = _PLAIN.get(origin or annotation)
+    if plain is None:
+        raise TypeError(f"{getattr(annotation, '__name__', annotation)} is no input type")
+    return plain, plain is PortType.ANY
+
+
+def _resolved_union(annotation: Any) -> tuple[PortType, bool]:
+    args = typing.get_args(annotation)
+    kinds = {_resolved(arg)[0] for arg in args if arg is not _NONE}
+    if kinds == {PortType.INT, PortType.FLOAT}:
+        kinds = {PortType.FLOAT}
+    kind = kinds.pop() if len(kinds) == 1 else PortType.ANY
+    return kind, _NONE in args or kind is PortType.ANY
+
+
+def _is_optional(annotation: Any) -> bool:
+    return _NONE in typing.get_args(annotation)

@@ -1,0 +1,217 @@
+"""Inputs of a run against the spec of its workflow: all faults at once, nothing runs."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from herasys_rt.errors import Fault, InputError
+from herasys_rt.graph import codec
+from herasys_rt.graph.checks import (
+    constraint_fault,
+    finite_fault,
+    nearest,
+    port_fault,
+    widened,
+)
+from herasys_rt.graph.spec import InputSpec, WorkflowSpec
+from herasys_rt.graph.types import PortType, describe, value_fault
+
+_LOOSE = (PortType.ANY, PortType.JSON)
+
+
+def check_inputs(spec: WorkflowSpec, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs a run of ``spec`` takes: given values in plain types, defaults added.
+
+    Tuples become lists, NumPy scalars Python's, an int given for a float a float. A
+    value is also held against the ports it feeds, so that ``top_k=0`` or a blank question
+    is refused here and not by an engine.
+
+    Errors: `InputError` that lists every missing, unknown, wrongly typed, out-of-range,
+    empty, non-finite or uncodable input at once (``fields['faults']``).
+    """
+    faults: list[Fault] = []
+    checked: dict[str, Any] = {}
+    for declared in spec.inputs:
+        name = declared.name
+        if name in inputs:
+            value = _plain(inputs[name])
+            fault = _input_fault(spec, declared, value)
+            if fault:
+                faults.append(Fault(name, fault))
+            else:
+                checked[name] = widened(value, declared.type)
+        elif declared.required:
+            faults.append(Fault(name, f"missing; it takes {declared.type.value}"))
+        else:
+            checked[name] = _own(declared.default)
+    faults.extend(_unknown(spec, inputs))
+    if faults:
+        raise _refusal(spec, faults)
+    return checked
+
+
+def parse_input_text(spec: WorkflowSpec, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Values of inputs written as text, as on a command line; not yet checked.
+
+    The declared type says how a text is read: numbers and booleans by their usual
+    notation, lists, records and vectors as JSON, text as it is. ``@PATH`` reads the text
+    from a file (``@@`` stands for a leading ``@``). An input without a declared type is
+    read as the port that it feeds. Unknown names stay text: `check_inputs` reports them.
+
+    Errors: `InputError` with every text that cannot be read.
+    """
+    declared = {item.name: item for item in spec.inputs}
+    faults: list[Fault] = []
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        try:
+            content = _content(text)
+            item = declared.get(name)
+            values[name] = content if item is None else _read(spec, item, content)
+        except (ValueError, OSError) as e:
+            faults.append(Fault(name, str(e)))
+    if faults:
+        raise _refusal(spec, faults)
+    return values
+
+
+def describe_inputs(spec: WorkflowSpec) -> str:
+    """One line naming every input with its type and default."""
+    if not spec.inputs:
+        return "no inputs"
+    return ", ".join(
+        f"{item.name}: {item.type.value}"
+        + ("" if item.required else f" = {item.default!r}")
+        for item in spec.inputs
+    )
+
+
+def _input_fault(spec: WorkflowSpec, declared: InputSpec, value: Any) -> str | None:
+    outside = codec.fault_of(value) or finite_fault(value, "value")
+    if outside:
+        return outside
+    if value is None and declared.type != PortType.ANY:
+        return None if declared.optional else f"expected {declared.type.value}, got None"
+    fault = value_fault(value, declared.type)
+    if fault:
+        return fault
+    for node, port in spec.input_ports[declared.name]:
+        if declared.type in _LOOSE:
+            fault = port_fault(value, port)
+        else:
+            fault = constraint_fault(value, port.constraint)
+        if fault:
+            return f"{fault} (for {port.name!r} of node {node!r})"
+    return None
+
+
+def _unknown(spec: WorkflowSpec, inputs: Mapping[str, Any]) -> list[Fault]:
+    known = spec.input_ports
+    return [
+        Fault(str(name), "is no input of this workflow", nearest(str(name), known))
+        for name in inputs
+        if name not in known
+    ]
+
+
+def _refusal(spec: WorkflowSpec, faults: list[Fault]) -> InputError:
+    lines = "".join(f"\n  - {fault}" for fault in faults)
+    return InputError(
+        f"inputs do not fit workflow {spec.name!r}:{lines}",
+        hint=f"Workflow {spec.name!r} takes {describe_inputs(spec)}.",
+        workflow=spec.name,
+        faults=tuple(faults),
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return cast(Any, value.item())
+    if type(value) is tuple:
+        return list(cast("tuple[Any, ...]", value))
+    return value
+
+
+def _own(default: Any) -> Any:
+    """A default that the caller may change without changing it for the next run."""
+    if isinstance(default, list | dict):
+        return copy.deepcopy(cast(Any, default))
+    return default
+
+
+def _content(text: str) -> str:
+    if text.startswith("@@"):
+        return text[1:]
+    if not text.startswith("@"):
+        return text
+    path = Path(text[1:])
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as e:
+        raise ValueError(f"file {path} is no UTF-8 text: {e.reason}") from e
+    except OSError as e:
+        reason = e.strerror or type(e).__name__
+        raise ValueError(f"cannot read file {path}: {reason}") from e
+
+
+def _read(spec: WorkflowSpec, declared: InputSpec, text: str) -> Any:
+    kind = _reading(spec, declared)
+    if declared.optional and text.strip() == "null":
+        return None
+    match kind:
+        case PortType.TEXT | PortType.ANY:
+            return text
+        case PortType.INT:
+            return _number(int, text, "an integer")
+        case PortType.FLOAT:
+            number = _number(float, text, "a number")
+            if not math.isfinite(number):
+                raise ValueError(f"expected a finite number, got {describe(text)}")
+            return number
+        case PortType.BOOL:
+            return _boolean(text)
+        case _:
+            return _structured(text, kind)
+
+
+def _reading(spec: WorkflowSpec, declared: InputSpec) -> PortType:
+    """How to read an input: its type, or when that is open the one type it must have."""
+    if declared.type != PortType.ANY:
+        return declared.type
+    fed = {port.type for _, port in spec.input_ports[declared.name]} - {PortType.ANY}
+    return fed.pop() if len(fed) == 1 else PortType.ANY
+
+
+def _number(kind: type[int] | type[float], text: str, wanted: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"expected {wanted}, got {describe(text)}") from None
+
+
+def _boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word in ("true", "yes", "on", "1"):
+        return True
+    if word in ("false", "no", "off", "0"):
+        return False
+    raise ValueError(f"expected true or false, got {describe(text)}")
+
+
+def _structured(text: str, kind: PortType) -> Any:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as e:
+        raise ValueError(
+            f"expected {kind.value} written as JSON, got {describe(text)} ({e})"
+        ) from e
+    if kind in (PortType.VECTOR, PortType.VECTORS):
+        return np.asarray(value, dtype=np.float32)
+    return value

@@ -1,0 +1,244 @@
+"""The whole product on real parts: vLLM, the embedder, pgvector and Ray, as a user
+starts it with `herasys up`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from herasys_rt import Client, connect, load_config, workflow
+from herasys_rt.client.status import runtime_status
+from herasys_rt.errors import HerasysError, RunCancelledError, RuntimeStateError
+from herasys_rt.runtime import daemon
+from operators import embed, generate, ingest, rerank, retrieve
+
+pytestmark = pytest.mark.real
+
+ROOT = Path(__file__).parents[2]
+PLANTED = "The lighthouse keeper of Vrondal keeps a purple otter named Quibbleton."
+FILLER = [
+    "Glaciers carve valleys over thousands of years and leave moraines behind.",
+    "A sorting network compares elements in an order that is fixed beforehand.",
+    "Bread rises because yeast turns sugar into carbon dioxide and alcohol.",
+    "The violin is tuned in fifths and played with a bow of horsehair.",
+    "Tides follow the moon, and twice a month they are larger than usual.",
+]
+
+
+@workflow
+def fill(documents: list[dict], collection: str):  # pyright: ignore
+    return ingest(documents, collection=collection)
+
+
+@workflow
+def ask(question: str, collection: str):
+    found = retrieve(embed(question), collection=collection, top_k=3)
+    best = rerank(question, found, top_k=2)
+    prompt = "{context}\nQuestion: {question}\nAnswer:"
+    return generate(prompt, context=best, question=question, max_tokens=24)
+
+
+@workflow
+def tell(subject: str, tokens: int = 48):
+    return generate("Tell a long story about {s}.", s=subject, max_tokens=tokens)
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[dict[str, Any]]:
+    config = load_config()
+    ray = config.ray.model_copy(update={"dashboard": True})
+    state = daemon.up(config.model_copy(update={"ray": ray}))
+    yield state
+    assert daemon.down()
+    assert runtime_status() == {"state": "down"}
+    assert not Path(state["run_dir"]).exists()
+
+
+@pytest.fixture(scope="module")
+def client(runtime: dict[str, Any]) -> Iterator[Client]:
+    with connect() as client:
+        assert client.kind == "daemon"
+        documents = [
+            {"id": f"doc-{i}", "text": text} for i, text in enumerate([*FILLER, PLANTED])
+        ]
+        run = client.submit(fill, documents=documents, collection="facts")
+        assert run.result(60)["chunks"] == len(documents)
+        yield client
+
+
+def until(client: Client, what: Any) -> dict[str, Any]:
+    """The first status that satisfies ``what``, within half a minute."""
+    deadline_s = time.monotonic() + 30
+    while time.monotonic() < deadline_s:
+        status = client.status()
+        if what(status):
+            return status
+    pytest.fail(f"it never came to that; the last status was {status}")
+
+
+def llm(status: dict[str, Any]) -> dict[str, Any]:
+    (pool,) = [pool for pool in status["pools"] if pool["resource"] == "llm"]
+    return pool["instances"][0]
+
+
+def test_the_planted_fact_is_among_the_sources_by_provenance(client: Client):
+    question = "What animal does the lighthouse keeper of Vrondal keep?"
+    run = client.submit(ask, question=question, collection="facts")
+    assert isinstance(run.result(60), str)
+    report = run.report()
+    assert report["sources"][0]["source"] == "doc-5"
+    assert PLANTED in report["sources"][0]["text"]
+    assert len(report["sources"]) == 2
+    assert {node["state"] for node in report["nodes"]} == {"succeeded"}
+    assert report["usage"]["completion_tokens"] > 0
+
+
+def test_streamed_pieces_concatenate_to_the_result(client: Client):
+    run = client.submit(tell, _stream=True, subject="a glacier")
+    pieces = list(run.stream())
+    assert len(pieces) > 1
+    assert "".join(pieces) == run.result(60)
+
+
+async def test_the_asynchronous_twin_inside_a_running_event_loop(runtime: Any):
+    from herasys_rt import connect_async
+
+    async with await connect_async() as client:
+        run = await client.submit(tell, _stream=True, subject="a violin", tokens=8)
+        pieces = [piece async for piece in run.stream()]
+        assert "".join(pieces) == await run.result(60)
+        inputs = [{"subject": f"bread {i}", "tokens": 4} for i in range(3)]
+        runs = [run async for run in client.map(tell, inputs, concurrency=2)]
+        assert all([isinstance(await run.result(), str) for run in runs])
+    with connect() as blocking:  # Also works inside a running loop, as in a notebook.
+        assert isinstance(blocking.submit(tell, subject="tides", tokens=2).result(60), str)
+
+
+def test_two_identical_concurrent_questions_execute_each_node_once(client: Client):
+    before = client.status()["counters"]["nodes"]
+    question = "Why does bread rise?"
+    runs = [client.submit(ask, question=question, collection="facts") for _ in range(2)]
+    assert runs[0].result(60) == runs[1].result(60)
+    after = client.status()["counters"]["nodes"]
+    changed = {name: after[name] - before[name] for name in after}
+    assert changed["submitted"] == 8
+    assert changed["executed"] == 4
+    assert changed["fused"] + changed["reused"] == 4
+
+
+def test_documents_added_later_are_found_and_nothing_stale_is_reused(client: Client):
+    asked = {"question": "Who owns the emerald tricycle?", "collection": "news"}
+    first = {"id": "a", "text": "Nothing of note happened in the village today."}
+    client.submit(fill, documents=[first], collection="news").result(60)
+    before = client.submit(ask, **asked)
+    assert [s["source"] for s in before.report(60)["sources"]] == ["a"]
+    second = {"id": "b", "text": "The emerald tricycle is owned by the baker's uncle."}
+    client.submit(fill, documents=[second], collection="news").result(60)
+    after = client.submit(ask, **asked)
+    assert after.report(60)["sources"][0]["source"] == "b"
+    records = {node["id"]: node for node in after.report()["nodes"]}
+    assert records["embed"]["reused"]
+    assert not records["retrieve"]["reused"]
+    assert not records["generate"]["reused"]
+
+
+def test_a_cancelled_run_leaves_the_engine_idle(client: Client):
+    run = client.submit(tell, _stream=True, subject="an endless river", tokens=1500)
+    next(run.stream())
+    run.cancel()
+    with pytest.raises(RunCancelledError):
+        run.result(30)
+    until(client, lambda s: s["counters"]["pools"]["llm"]["running"] == 0)
+    until(client, lambda s: llm(s)["running"] == 0 and llm(s)["waiting"] == 0)
+    assert client.submit(tell, subject="a lake", tokens=4).result(60)
+
+
+def test_a_prompt_beyond_the_context_is_a_typed_error_with_both_numbers(client: Client):
+    run = client.submit(tell, subject="word " * 3000, tokens=48)
+    with pytest.raises(HerasysError, match=r"\d{4}.*2048") as caught:
+        run.result(60)
+    assert caught.value.code == "prompt_too_long"
+
+
+def test_a_large_result_lives_in_the_object_store_and_is_reused_from_there(
+    client: Client,
+):
+    # 300 documents of 384 dimensions: the chunks and vectors exceed the inline limit.
+    documents = [{"id": f"n{i}", "text": f"Note number {i}."} for i in range(300)]
+    before = client.status()["held_values"]
+    for name in ("notes", "more notes"):
+        run = client.submit(fill, documents=documents, collection=name)
+        assert run.result(120)["chunks"] == 300
+    embedded, stored = run.report()["nodes"]
+    assert embedded["reused"] and not stored["reused"]
+    # The embedded documents stay for reuse; the runs' large inputs do not.
+    until(client, lambda s: s["held_values"] == before + 1)
+
+
+def test_killing_the_llm_in_mid_run_still_yields_the_answer(client: Client):
+    victim = llm(client.status())
+    run = client.submit(tell, _stream=True, subject="a patient comet", tokens=400)
+    pieces = run.stream()
+    first = next(pieces)
+    os.kill(victim["pid"], signal.SIGKILL)
+    text = run.result(180)
+    assert text.startswith(first)
+    assert first + "".join(pieces) == text
+    report = run.report()
+    assert report["nodes"][0]["instance"] != victim["id"]
+
+
+def test_a_second_up_says_that_one_is_there(runtime: dict[str, Any]):
+    with pytest.raises(RuntimeStateError, match=str(runtime["pid"])):
+        daemon.up(load_config())
+
+
+def test_rows_go_through_ray_job_submit_to_the_running_runtime(
+    runtime: dict[str, Any], client: Client, tmp_path: Path
+):
+    rows = [{"subject": f"a pond, part {i}", "tokens": 4} for i in range(20)]
+    rows[7] = {"subject": 7}
+    given, got = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    given.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flow = tmp_path / "flow.py"
+    flow.write_text(
+        "from herasys_rt import workflow\n"
+        "from operators import generate\n"
+        "@workflow\n"
+        "def tell(subject: str, tokens: int = 4):\n"
+        "    return generate('Describe {s}.', s=subject, max_tokens=tokens)\n"
+    )
+    before = client.status()["counters"]["runs"]
+    entry = f"python -m herasys_rt.batch {flow}:tell -i {given} -o {got}"
+    job = subprocess.run(
+        [
+            *(sys.executable, "-m", "ray.scripts.scripts", "job", "submit"),
+            *("--address", runtime["job_address"], "--working-dir", ".", "--"),
+            *entry.split(),
+        ],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": runtime["token_path"],
+        },
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    out = [json.loads(line) for line in got.read_text().splitlines()]
+    assert len(out) == 20, job.stdout + job.stderr
+    failed = [row for row in out if row["error"]]
+    assert [row["row"] for row in failed] == [8]
+    assert failed[0]["error"]["code"] == "invalid_input"
+    after = client.status()["counters"]["runs"]
+    assert after["succeeded"] - before["succeeded"] == 19
