@@ -149,9 +149,12 @@ class Runtime:
         options = self._options(
             f"herasys-host-{pool.name}-{index}", max_restarts=-1, **demand(pool)
         )
-        if pool.engine == "pgvector" and self._pin_retrieval_to:
-            options["scheduling_strategy"] = _on_node(self._pin_retrieval_to)
-            options.pop("label_selector", None)
+        if pool.engine == "pgvector":
+            size = {"pool_size": self._config.database.pool_size, **pool.options}
+            pool = pool.model_copy(update={"options": size})
+            if self._pin_retrieval_to:  # The embedded server's socket is there.
+                options["scheduling_strategy"] = _on_node(self._pin_retrieval_to)
+                options.pop("label_selector", None)
         host = (
             ray.remote(HostActor)
             .options(**options)

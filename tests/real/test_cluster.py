@@ -1,0 +1,194 @@
+"""Runtimes on a Ray cluster that is already there: a faked one with four labelled GPUs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from herasys_rt import load_config
+from herasys_rt.client.client import Client
+from herasys_rt.client.link import Link
+from herasys_rt.config import Config, PoolConfig, with_modelled_engines
+from herasys_rt.errors import ClusterError
+from herasys_rt.runtime.places import new_run_dir, remove_run_dir
+from herasys_rt.runtime.stack import Stack
+
+pytestmark = pytest.mark.real
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A one-machine cluster that claims four RTX 4090 and 16 CPUs."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    folder = Path(tempfile.mkdtemp(prefix="hc-", dir="/tmp"))
+    # Ray notes its address here whatever its own folder is, and fails without it.
+    note = Path("/tmp/ray/ray_current_cluster")
+    made = not note.parent.exists()
+    note.parent.mkdir(exist_ok=True)
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 16,
+            "num_gpus": 4,
+            "labels": {"gpu-class": "RTX4090"},
+            "object_store_memory": 100 * 1024 * 1024,
+            "temp_dir": str(folder),
+        },
+    )
+    yield cluster.address
+    ray.shutdown()
+    cluster.shutdown()
+    os.environ.pop("RAY_AUTH_MODE")
+    remove_run_dir(folder)
+    if made:
+        remove_run_dir(note.parent)
+
+
+@pytest.fixture
+def run_dir() -> Iterator[Path]:
+    path = new_run_dir()
+    yield path
+    remove_run_dir(path)
+
+
+def on(address: str, config: Config) -> Config:
+    """The configuration with that cluster's address."""
+    ray = config.ray.model_copy(update={"address": address})
+    return config.model_copy(update={"ray": ray})
+
+
+def named_actors() -> list[str]:
+    from ray.util import list_named_actors
+
+    return [a["name"] for a in list_named_actors(all_namespaces=True)]  # pyright: ignore
+
+
+def test_the_papers_testbed_starts_on_four_gpus_and_answers(address: str, run_dir: Path):
+    import ray
+
+    from examples.stdlib_rag import rag_rerank
+
+    config = load_config(ROOT / "configs" / "gpu-4x4090.yaml")
+    stack = Stack(on(address, with_modelled_engines(config)), run_dir)
+    try:
+        endpoint = stack.start(lambda _: None)
+        link = Link(endpoint, "test")
+        link.open()
+        with Client(link, "cluster", lambda: None) as client:
+            assert client.submit(rag_rerank, question="q?").result(30)
+            pools = {p["name"]: p["instances"] for p in client.status()["pools"]}
+        counts = {name: len(instances) for name, instances in pools.items()}
+        assert counts == {"llm": 2, "embedding": 3, "rerank": 3, "retrieval": 1}
+        assert ray.available_resources().get("GPU", 0.0) < 0.1
+        assert endpoint.tcp.startswith("tcp://")
+        assert "herasys-scheduler" in named_actors()
+    finally:
+        stack.stop()
+    from herasys_rt.runtime.cluster import join_ray
+
+    join_ray(address)
+    assert named_actors() == []
+
+
+def test_a_selector_that_no_node_satisfies_is_refused_at_once(
+    address: str, run_dir: Path
+):
+    pool = PoolConfig(
+        name="llm", resource="llm", engine="modelled", gpus=1, gpu_class="H100"
+    )
+    stack = Stack(on(address, Config(pools=(pool,))), run_dir)
+    with pytest.raises(ClusterError, match=r"gpu-class=H100.*RTX4090"):
+        stack.start(lambda _: None)
+    stack.stop()
+
+
+def test_more_gpus_than_there_are_is_refused_with_the_numbers(
+    address: str, run_dir: Path
+):
+    pool = PoolConfig(
+        name="llm", resource="llm", engine="modelled", gpus=1, instances=5
+    )
+    stack = Stack(on(address, Config(pools=(pool,))), run_dir)
+    with pytest.raises(ClusterError, match=r"5 GPUs.*has 4"):
+        stack.start(lambda _: None)
+    stack.stop()
+
+
+JOB = """
+from pathlib import Path
+from herasys_rt import connect, load_config
+from herasys_rt.config import with_modelled_engines
+from examples.hello import hello
+import ray
+with connect(with_modelled_engines(load_config())) as client:
+    print("kind", client.kind)
+    print("answer", client.submit(hello, name="Ada").result(30))
+    print("clusters", ray.get_runtime_context().gcs_address)
+"""
+
+
+def test_a_job_without_a_runtime_starts_one_there_and_removes_it(
+    address: str, tmp_path: Path
+):
+    from herasys_rt.runtime.cluster import join_ray
+
+    script = tmp_path / "job.py"
+    script.write_text(JOB)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=ROOT,
+        env={**os.environ, "RAY_ADDRESS": address, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    assert said["kind"] == "job"
+    assert said["answer"]
+    assert said["clusters"] == address
+    join_ray(address)
+    assert named_actors() == []
+
+
+def links_over_tcp() -> Any:
+    """An inbox that is only reachable over TCP, as from another host."""
+    from herasys_rt.links import Endpoint, Inbox
+    from herasys_rt.messages import Ping, ToScheduler
+
+    folder = Path(tempfile.mkdtemp(prefix="hl-", dir="/tmp"))
+    inbox: Any = Inbox(folder, "far", ToScheduler, tcp_host="127.0.0.1")
+    there = inbox.endpoint
+    far = Endpoint("another host", there.ipc, there.tcp, there.key)
+    return folder, inbox, far, Ping
+
+
+def test_links_between_hosts_are_encrypted_and_need_the_servers_key():
+    import zmq
+
+    from herasys_rt.links import Endpoint, Outbox
+
+    folder, inbox, far, ping = links_over_tcp()
+    outbox = Outbox()
+    try:
+        assert outbox.send(far, ping("client"))
+        assert inbox.receive(10) == [ping("client")]
+        wrong_key, _ = zmq.curve_keypair()
+        outbox.send(Endpoint("x", far.ipc, far.tcp, wrong_key), ping("intruder"))
+        assert inbox.receive(0.5) == []
+    finally:
+        outbox.close()
+        inbox.close()
+        remove_run_dir(folder)
