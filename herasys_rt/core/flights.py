@@ -1,0 +1,282 @@
+"""Flights and who is in them: joining, leaving, feeding, queueing."""
+
+from __future__ import annotations
+
+from herasys_rt.core.commands import AbortItem, AddSubscriber, Subscriber
+from herasys_rt.core.fusion import Key, Result
+from herasys_rt.core.heap import IndexedHeap
+from herasys_rt.core.state import FOREVER, Flight, Node, NodeState, Payload, Pool, State
+from herasys_rt.core.transitions import move
+from herasys_rt.core.values import Value
+
+_STANDING: dict[str, NodeState] = {
+    "waiting": "waiting",
+    "queued": "ready",
+    "starting": "starting",
+    "running": "running",
+}
+"""Where the leader of a flight in each state stands."""
+
+
+def launch(state: State, node: Node, key: Key | None, pool: Pool) -> None:
+    """A new flight, led by a node whose inputs are not complete yet."""
+    spec = node.run.plan.spec.nodes[node.position]
+    flight = Flight(
+        id=state.next_flight,
+        key=key,
+        pool=pool,
+        verb=spec.verb,
+        effect=spec.purity == "effect",
+        leader=node,
+    )
+    state.next_flight += 1
+    state.flights[flight.id] = flight
+    if key is not None:
+        state.table.register(key, flight)
+    _seat(flight, node)
+
+
+def join(state: State, flight: Flight, node: Node) -> None:
+    """Make a waiting node a member of a live flight."""
+    leader = flight.leader
+    if leader is not None:
+        node.fused_into = leader.label
+    _seat(flight, node)
+    move(node, "joined", state.now)
+    if flight.state == "queued":
+        _rank_joiner(state, flight, node)
+    elif flight.batch is not None and listens(node):
+        state.out.append(
+            AddSubscriber(
+                flight.batch.instance.id, flight.id, flight.attempt, subscriber(node)
+            )
+        )
+
+
+def leave(state: State, node: Node, to: NodeState) -> None:
+    """Take an unfinished node out of its flight, to ``cancelled`` or ``skipped``.
+
+    The last member takes the flight with it; a leader hands over to the member that
+    joined first.
+    """
+    flight = node.flight
+    assert flight is not None
+    node.flight = None
+    del flight.members[node.seat]
+    move(node, to, state.now)
+    if flight.leader is node:
+        if flight.attempt > 1 or flight.batch is not None:
+            node.result = _trace(flight)
+        flight.leader = None
+        if flight.members:
+            _promote(state, flight)
+    if not flight.members:
+        drop(state, flight)
+    elif flight.state == "queued":
+        _unrank(state, flight, node)
+
+
+def drop(state: State, flight: Flight) -> None:
+    """A flight nobody wants: forgotten, or aborted when it holds a slot."""
+    if flight.key is not None:
+        state.table.forget(flight.key, flight)
+    if flight.batch is not None:
+        flight.state = "aborting"
+        state.out.append(AbortItem(flight.batch.instance.id, flight.id, flight.attempt))
+        return
+    if flight.state == "queued":
+        flight.pool.queues[flight.verb].remove(flight.id)
+    retire(state, flight)
+
+
+def retire(state: State, flight: Flight) -> list[Node]:
+    """End a flight that is in no queue and no slot; gives its members, now without it."""
+    if flight.key is not None:
+        state.table.forget(flight.key, flight)
+    del state.flights[flight.id]
+    flight.state = "done"
+    members = list(flight.members.values())
+    for node in members:
+        node.flight = None
+    flight.members.clear()
+    flight.leader = None
+    payload = flight.payload
+    if payload is not None:
+        flight.payload = None
+        state.ledger.release(payload.inputs)
+        for _, value in payload.upstream:
+            state.ledger.release(value)
+    return members
+
+
+def feed(state: State, node: Node) -> None:
+    """Tell a succeeded node's successors that its value is here."""
+    nodes = node.run.nodes
+    for position in node.run.plan.topology.successors[node.position]:
+        child = nodes[position]
+        child.missing -= 1
+        if not child.missing:
+            capture(state, child)
+
+
+def capture(state: State, feeder: Node) -> None:
+    """Take a flight's payload from a member that has all its inputs; at most once.
+
+    Ancestors that only other members' inputs needed are let go.
+    """
+    flight = feeder.flight
+    if flight is None or flight.payload is not None:
+        return
+    flight.payload = payload = _payload(feeder)
+    state.ledger.acquire(payload.inputs)
+    for _, value in payload.upstream:
+        state.ledger.acquire(value)
+    state.agenda.append(flight)
+    if len(flight.members) > 1:
+        for node in list(flight.members.values()):
+            if node.missing:
+                prune(state, node)
+
+
+def prune(state: State, fed: Node) -> None:
+    """Let go of ancestors that nobody needs now that ``fed`` needs no inputs any more."""
+    stack = [fed]
+    while stack:
+        node = stack.pop()
+        for position in node.run.plan.topology.parents[node.position]:
+            parent = node.run.nodes[position]
+            if parent.flight is not None and not needed(parent):
+                leave(state, parent, "skipped")
+                stack.append(parent)
+
+
+def needed(node: Node) -> bool:
+    """Whether a run must not end without the node, or a successor waits for its value."""
+    plan, nodes = node.run.plan, node.run.nodes
+    return plan.root[node.position] or any(
+        hungry(nodes[position]) for position in plan.topology.successors[node.position]
+    )
+
+
+def hungry(node: Node) -> bool:
+    """Whether a node still needs its parents' values."""
+    return node.flight is not None and node.flight.payload is None
+
+
+def enqueue(state: State, flight: Flight) -> None:
+    """Put a flight that has its payload into its pool's queue."""
+    if flight.arrival < 0:
+        flight.arrival = state.next_arrival
+        state.next_arrival += 1
+    flight.state = "queued"
+    flight.ready_s = state.now
+    leader = flight.leader
+    assert leader is not None
+    move(leader, "ready", state.now)
+    priority, key = member_rank(state, leader)
+    flight.ranks = None
+    if len(flight.members) > 1:
+        flight.ranks = ranks = IndexedHeap()
+        for seat, node in flight.members.items():
+            ranks.push(seat, (*member_rank(state, node), 0))
+        first = ranks.first()
+        assert first is not None
+        priority, key = first[0], first[1]
+    flight.rank = (priority, key, flight.arrival)
+    pool = flight.pool
+    queue = pool.queues.get(flight.verb)
+    if queue is None:
+        queue = pool.queues[flight.verb] = IndexedHeap()
+    queue.push(flight.id, flight.rank)
+    state.dirty[pool.decl.pool] = pool
+
+
+def member_rank(state: State, node: Node) -> tuple[int, float]:
+    """(negated priority, key) of one member, asked from the ordering now."""
+    return -node.run.priority, state.ordering.key(node, node.run)
+
+
+def listens(node: Node) -> bool:
+    """Whether the node's run wants its text as it is produced."""
+    return node.run.stream and node.run.plan.listens[node.position]
+
+
+def subscriber(node: Node) -> Subscriber:
+    """Where a listening node's text goes."""
+    return Subscriber(node.run.client, node.run.id, node.position)
+
+
+def _seat(flight: Flight, node: Node) -> None:
+    node.flight = flight
+    node.seat = flight.seats
+    flight.members[node.seat] = node
+    flight.seats += 1
+
+
+def _promote(state: State, flight: Flight) -> None:
+    flight.leader = node = next(iter(flight.members.values()))
+    node.fused_into = ""
+    move(node, _STANDING[flight.state], state.now)
+
+
+def _rank_joiner(state: State, flight: Flight, node: Node) -> None:
+    if flight.ranks is None:
+        flight.ranks = IndexedHeap()
+        leader = flight.leader
+        assert leader is not None
+        flight.ranks.push(leader.seat, (flight.rank[0], flight.rank[1], 0))
+    flight.ranks.push(node.seat, (*member_rank(state, node), 0))
+    _rerank(flight)
+
+
+def _unrank(state: State, flight: Flight, node: Node) -> None:
+    if flight.ranks is not None:
+        flight.ranks.remove(node.seat)
+        _rerank(flight)
+
+
+def _rerank(flight: Flight) -> None:
+    """Give a queued flight the best of its members' ranks."""
+    assert flight.ranks is not None
+    first = flight.ranks.first()
+    assert first is not None
+    rank = (first[0], first[1], flight.arrival)
+    if rank != flight.rank:
+        flight.rank = rank
+        flight.pool.queues[flight.verb].update(flight.id, rank)
+
+
+def _payload(node: Node) -> Payload:
+    run, nodes = node.run, node.run.nodes
+    exact, expires_s = True, FOREVER
+    upstream: list[tuple[int, Value]] = []
+    for position in run.plan.topology.parents[node.position]:
+        result = nodes[position].result
+        assert result is not None and result.value is not None
+        upstream.append((position, result.value))
+        exact = exact and result.exact
+        expires_s = min(expires_s, result.expires_s)
+    return Payload(
+        spec_id=run.plan.spec_id,
+        node=node.position,
+        run_id=run.id,
+        tenant=run.tenant,
+        inputs=run.inputs,
+        upstream=tuple(upstream),
+        exact=exact,
+        expires_s=expires_s,
+    )
+
+
+def _trace(flight: Flight) -> Result:
+    """What a leader's record says of an execution it left."""
+    return Result(
+        value=None,
+        meta=b"",
+        exact=False,
+        expires_s=0.0,
+        instance=flight.batch.instance.id if flight.batch is not None else "",
+        queued_s=flight.queued_s,
+        run_s=0.0,
+        attempts=flight.attempt if flight.batch is not None else flight.attempt - 1,
+    )

@@ -1,0 +1,98 @@
+"""The kernel: one pure function from events to commands.
+
+`handle` mutates the state, deterministically, and touches nothing else: no I/O, no clock,
+no random number. Whatever a driver delivers - late, twice, about things unknown - has a
+defined answer; only a broken invariant raises (`InternalError`, with the node's story).
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from herasys_rt.core import flights, outcomes, pools, runs
+from herasys_rt.core.commands import Command, ReleaseValue
+from herasys_rt.core.events import (
+    ClientGone,
+    CollectionChanged,
+    Event,
+    InstanceDown,
+    InstanceUp,
+    ItemAborted,
+    ItemFailed,
+    ItemFinished,
+    ItemStarted,
+    PoolDeclared,
+    PoolFailed,
+    RunCancelled,
+    RunSubmitted,
+    SpecRegistered,
+)
+from herasys_rt.core.state import KernelConfig, State, counters, new_state
+
+__all__ = ["KernelConfig", "State", "counters", "handle", "new_state"]
+
+
+def handle(state: State, event: Event, now: float) -> list[Command]:
+    """What an event at ``now`` (seconds, never falling) calls for, in order.
+
+    A `FinishRun` stands before the `ReleaseValue` of values it carries.
+    """
+    if now > state.now:
+        state.now = now
+    out = state.out = []
+    _take(state, event)
+    if state.agenda:
+        _queue(state)
+    if state.dirty:
+        for pool in state.dirty.values():
+            pools.dispatch(state, pool)
+        state.dirty.clear()
+    for place in state.ledger.drain():
+        out.append(ReleaseValue(place))
+    return out
+
+
+def _take(state: State, event: Event) -> None:
+    match event:
+        case ItemFinished():
+            outcomes.item_finished(state, event)
+        case ItemStarted():
+            outcomes.item_started(state, event)
+        case RunSubmitted():
+            runs.submit(state, event)
+        case ItemFailed():
+            outcomes.item_failed(state, event)
+        case ItemAborted():
+            outcomes.item_aborted(state, event)
+        case RunCancelled():
+            runs.cancel(state, event.run_id, event.reason)
+        case ClientGone():
+            runs.client_gone(state, event.client)
+        case CollectionChanged():
+            outcomes.revise(state, event.collection, event.revision)
+        case SpecRegistered():
+            runs.register(state, event.spec)
+        case InstanceUp():
+            pools.instance_up(state, event)
+        case InstanceDown():
+            pools.instance_down(state, event)
+        case PoolDeclared():
+            pools.declare(state, event)
+        case PoolFailed():
+            pools.pool_failed(state, event)
+        case _:
+            assert_never(event)
+
+
+def _queue(state: State) -> None:
+    """Queue every flight that got its inputs or another attempt in this event."""
+    agenda = state.agenda
+    for flight in agenda:  # failing one may end others, never adds any
+        if flight.state == "done":
+            continue
+        pool = flight.pool
+        if pool.hopeless and pool.failure is not None:
+            outcomes.fail(state, flight, pool.failure)
+        else:
+            flights.enqueue(state, flight)
+    agenda.clear()

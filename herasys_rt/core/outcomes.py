@@ -1,0 +1,228 @@
+"""How executions end, and what that means for everybody in the flight."""
+
+from __future__ import annotations
+
+from herasys_rt.core import flights, runs
+from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished, ItemStarted
+from herasys_rt.core.fusion import Entry, Result
+from herasys_rt.core.state import FOREVER, Flight, Run, State
+from herasys_rt.core.transitions import move
+from herasys_rt.errors import ErrorInfo
+
+
+def current(state: State, flight_id: int, attempt: int, instance: str) -> Flight | None:
+    """The flight that an outcome is about; None, and counted, when it is stale."""
+    flight = state.flights.get(flight_id)
+    if (
+        flight is not None
+        and flight.attempt == attempt
+        and flight.batch is not None
+        and flight.batch.instance.id == instance
+    ):
+        return flight
+    state.totals.stale += 1
+    return None
+
+
+def vacate(state: State, flight: Flight) -> str:
+    """Give back the flight's part of its slot; gives the name of the instance."""
+    batch = flight.batch
+    assert batch is not None
+    instance = batch.instance
+    flight.batch = None
+    del instance.flights[flight.id]
+    batch.left -= 1
+    if not batch.left:
+        instance.busy -= 1
+        pool = instance.pool
+        pool.free[instance.id] = instance
+        pool.idle_slots += 1
+        state.dirty[pool.decl.pool] = pool
+    return instance.id
+
+
+def item_started(state: State, event: ItemStarted) -> None:
+    """The engine began with an item."""
+    flight = current(state, event.flight, event.attempt, event.instance)
+    if flight is not None and flight.state == "starting":
+        flight.state = "running"
+        assert flight.leader is not None
+        move(flight.leader, "running", state.now)
+
+
+def item_finished(state: State, event: ItemFinished) -> None:
+    """An item succeeded: keep its result if it may be reused, give it to the members."""
+    for collection, revision in event.revisions.items():
+        revise(state, collection, revision)
+    flight = current(state, event.flight, event.attempt, event.instance)
+    if flight is None:
+        state.ledger.discard(event.value)
+        return
+    instance = vacate(state, flight)
+    result = _result(state, flight, event, instance)
+    entry = _keep(state, flight, event, result)
+    members = flights.retire(state, flight)
+    if not members and entry is None:
+        state.ledger.discard(event.value)
+    ended: list[Run] = []
+    for node in members:
+        move(node, "succeeded", state.now)
+        node.result = result
+        state.ledger.acquire(event.value)
+        if entry is not None:
+            node.entry = entry
+            state.table.pin(entry)
+        run = node.run
+        if run.plan.root[node.position]:
+            run.open -= 1
+            if not run.open:
+                ended.append(run)
+    for node in members:
+        flights.feed(state, node)
+    for run in ended:
+        runs.finish(state, run, "succeeded")
+    state.table.trim()
+
+
+def item_failed(state: State, event: ItemFailed) -> None:
+    """An item failed: try again where that may help, else tell every member."""
+    flight = current(state, event.flight, event.attempt, event.instance)
+    if flight is None:
+        return
+    instance = vacate(state, flight)
+    if flight.state == "aborting":
+        flights.retire(state, flight)
+        return
+    flight.tries += 1
+    if (
+        event.error.retryable
+        and flight.tries < state.config.max_attempts
+        and not flight.effect
+    ):
+        requeue(state, flight, avoid=instance)
+    else:
+        fail(state, flight, event.error, instance=instance, run_s=event.run_s)
+
+
+def item_aborted(state: State, event: ItemAborted) -> None:
+    """An abort took effect; an item nobody wanted aborted was dropped by its engine."""
+    flight = state.flights.get(event.flight)
+    if flight is not None and flight.state != "aborting":
+        error = ErrorInfo(
+            "item_dropped",
+            f"instance {event.instance} stopped working on an item by itself",
+            "Look into that instance's log.",
+            retryable=True,
+        )
+        item_failed(state, ItemFailed(event.flight, event.attempt, event.instance, error))
+        return
+    flight = current(state, event.flight, event.attempt, event.instance)
+    if flight is not None:
+        vacate(state, flight)
+        flights.retire(state, flight)
+
+
+def lose(state: State, flight: Flight, instance: str, reason: str) -> None:
+    """The instance is gone and with it this execution: the flight goes elsewhere.
+
+    Its slot is gone too, so the caller has cleared ``flight.batch``.
+    """
+    if flight.state == "aborting":
+        flights.retire(state, flight)
+        return
+    flight.losses = (*flight.losses, instance)
+    if flight.effect:
+        error = ErrorInfo(
+            "effect_unknown",
+            f"instance {instance} was lost ({reason}) while it executed an effect, which "
+            "may or may not have happened; it was not repeated",
+            "Check whether it happened, then run the workflow again if it did not.",
+        )
+        fail(state, flight, error, instance=instance)
+    elif len(flight.losses) > state.config.max_losses:
+        error = ErrorInfo(
+            "instance_lost",
+            f"the instances executing it were lost {len(flight.losses)} times: "
+            f"{', '.join(flight.losses)} (the last one: {reason})",
+            "Look into these instances' logs; this item may be what ends them.",
+        )
+        fail(state, flight, error, instance=instance)
+    else:
+        requeue(state, flight, avoid=instance)
+
+
+def requeue(state: State, flight: Flight, avoid: str) -> None:
+    """Queue a flight again, as the next attempt, where it stood in the order."""
+    flight.state = "waiting"
+    flight.attempt += 1
+    flight.avoid = avoid
+    state.agenda.append(flight)
+
+
+def fail(
+    state: State,
+    flight: Flight,
+    error: ErrorInfo,
+    *,
+    instance: str = "",
+    run_s: float = 0.0,
+) -> None:
+    """Deliver an error to every member once; each member's run fails."""
+    result = Result(
+        value=None,
+        meta=b"",
+        exact=False,
+        expires_s=0.0,
+        instance=instance,
+        queued_s=flight.queued_s,
+        run_s=run_s,
+        attempts=flight.attempt if instance else flight.attempt - 1,
+    )
+    members = flights.retire(state, flight)
+    for node in members:
+        move(node, "failed", state.now)
+        node.result = result
+    for node in members:
+        run = node.run
+        if run.active:
+            failed = run.plan.spec.nodes[node.position].id
+            runs.finish(state, run, "failed", error=error, failed_node=failed)
+
+
+def revise(state: State, collection: str, revision: int) -> None:
+    """A collection's content moved; revisions only move forward."""
+    if revision > state.revisions.get(collection, 0):
+        state.revisions[collection] = revision
+
+
+def _result(state: State, flight: Flight, event: ItemFinished, instance: str) -> Result:
+    payload = flight.payload
+    assert payload is not None
+    ttl_s = state.config.reuse_ttl_s.get(flight.verb, FOREVER)
+    return Result(
+        value=event.value,
+        meta=event.meta,
+        exact=payload.exact and _as_keyed(flight, event.revisions),
+        expires_s=min(payload.expires_s, state.now + ttl_s),
+        instance=instance,
+        queued_s=flight.queued_s,
+        run_s=event.run_s,
+        attempts=flight.attempt,
+    )
+
+
+def _as_keyed(flight: Flight, revisions: dict[str, int]) -> bool:
+    """Whether the engine saw exactly the revisions that the key names."""
+    if not revisions or flight.key is None:
+        return True
+    keyed = dict(flight.key[1])
+    return all(keyed.get(name) == seen for name, seen in revisions.items())
+
+
+def _keep(
+    state: State, flight: Flight, event: ItemFinished, result: Result
+) -> Entry | None:
+    """Put a successful, complete, exact result into the reuse table."""
+    if flight.key is None or event.truncated or not result.exact:
+        return None
+    return state.table.store(flight.key, result, event.value, state.now)

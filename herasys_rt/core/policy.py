@@ -1,0 +1,70 @@
+"""What a policy is. Policies propose; the kernel checks and disposes.
+
+Policies are pure: they read what they are given, keep no state between calls, and use no
+clock, random number or hash order. Implementations live in `herasys_rt.policies`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from herasys_rt.core.state import Flight, Instance, Node, Run
+
+
+class Ordering(Protocol):
+    """Which node goes next."""
+
+    @property
+    def name(self) -> str:
+        """The name configuration and journals use."""
+        ...
+
+    def key(self, node: Node, run: Run) -> float:
+        """The node's key: smaller goes first; never NaN. Asked once when the node becomes
+        ready, and again on that node's or run's own events."""
+        ...
+
+
+class Placement(Protocol):
+    """On which instance."""
+
+    @property
+    def name(self) -> str:
+        """The name configuration and journals use."""
+        ...
+
+    def score(self, instance: Instance, flight: Flight) -> float:
+        """How badly an instance with a free slot suits the flight: smaller is better,
+        ties go to the smaller instance id."""
+        ...
+
+
+class Batching(Protocol):
+    """How many items a batch takes from the head of the queue."""
+
+    @property
+    def name(self) -> str:
+        """The name configuration and journals use."""
+        ...
+
+    def size(self, queued: int, idle_slots: int, limit: int) -> int:
+        """Items of the next batch, from ``queued`` compatible ones (>= 1) with
+        ``idle_slots`` (>= 1) free in the pool. The kernel holds it within 1..limit."""
+        ...
+
+
+class Policies(NamedTuple):
+    """One of each."""
+
+    ordering: Ordering
+    placement: Placement
+    batching: Batching
+
+
+class PolicyNames(NamedTuple):
+    """The names of one of each, as a journal keeps them."""
+
+    ordering: str
+    placement: str
+    batching: str

@@ -1,0 +1,162 @@
+"""Pools and instances: who is there, and which flight goes where."""
+
+from __future__ import annotations
+
+from herasys_rt.core import flights, outcomes
+from herasys_rt.core.commands import StartBatch, WorkItem
+from herasys_rt.core.events import InstanceDown, InstanceUp, PoolDeclared, PoolFailed
+from herasys_rt.core.heap import IndexedHeap
+from herasys_rt.core.state import Batch, Flight, Instance, Pool, State
+from herasys_rt.core.transitions import move
+
+
+def declare(state: State, event: PoolDeclared) -> None:
+    """A pool exists, or is described anew; specs find their pools again."""
+    pool = state.pools.get(event.pool)
+    if pool is None:
+        state.pools[event.pool] = Pool(event)
+    else:
+        pool.decl = event
+    for plan in state.plans.values():
+        plan.pools = None
+
+
+def pool_failed(state: State, event: PoolFailed) -> None:
+    """Nothing comes up any more: once nothing is up either, what waits there fails."""
+    pool = state.pools.get(event.pool)
+    if pool is not None:
+        pool.failure = event.error
+        if pool.hopeless:
+            _give_up(state, pool)
+
+
+def instance_up(state: State, event: InstanceUp) -> None:
+    """An instance is ready for work; one of an undeclared pool is ignored."""
+    pool = state.pools.get(event.pool)
+    if pool is None or event.instance in state.instances:
+        return
+    instance = Instance(event.instance, pool, max(event.slots, 0))
+    state.instances[instance.id] = pool.instances[instance.id] = instance
+    pool.failure = None
+    if instance.slots > 0:
+        pool.free[instance.id] = instance
+        pool.idle_slots += instance.slots
+        state.dirty[event.pool] = pool
+
+
+def instance_down(state: State, event: InstanceDown) -> None:
+    """An instance is gone; what it was doing goes elsewhere."""
+    instance = state.instances.pop(event.instance, None)
+    if instance is None:
+        return
+    pool = instance.pool
+    del pool.instances[instance.id]
+    if pool.free.pop(instance.id, None) is not None:
+        pool.idle_slots -= instance.slots - instance.busy
+    lost = list(instance.flights.values())
+    instance.flights.clear()
+    for flight in lost:
+        flight.batch = None
+    for flight in lost:
+        if flight.state != "done":
+            outcomes.lose(state, flight, instance.id, event.reason)
+    if pool.hopeless:
+        _give_up(state, pool)
+
+
+def dispatch(state: State, pool: Pool) -> None:
+    """Start work while a slot is free and something is queued."""
+    decl = pool.decl
+    while pool.free:
+        head = pool.head()
+        if head is None:
+            return
+        queue, (_, _, _, first) = head
+        instance = choose(state, pool, state.flights[first])
+        count = 1
+        if decl.batched and decl.batch_limit > 1:
+            size = state.batching.size(len(queue), pool.idle_slots, decl.batch_limit)
+            count = max(1, min(size, decl.batch_limit))
+        start(state, pool, instance, take(state, pool, queue, instance, count))
+
+
+def choose(state: State, pool: Pool, flight: Flight) -> Instance:
+    """The best-scored instance with a free slot; the one that failed the flight last
+    only when no other is free."""
+    free = pool.free
+    if len(free) == 1:
+        return next(iter(free.values()))
+    score = state.placement.score
+    return min(
+        (i for i in free.values() if i.id != flight.avoid),
+        key=lambda instance: (score(instance, flight), instance.id),
+    )
+
+
+def take(
+    state: State, pool: Pool, queue: IndexedHeap, instance: Instance, count: int
+) -> list[Flight]:
+    """Up to ``count`` flights from the head of a queue, at least one; a later one that
+    should avoid the instance ends the batch while another instance is free."""
+    taken = [state.flights[queue.pop()]]
+    while len(taken) < count and (first := queue.first()) is not None:
+        flight = state.flights[first[3]]
+        if flight.avoid == instance.id and len(pool.free) > 1:
+            break
+        queue.pop()
+        taken.append(flight)
+    return taken
+
+
+def start(state: State, pool: Pool, instance: Instance, taken: list[Flight]) -> None:
+    """Put flights into one slot of an instance."""
+    batch = Batch(instance, len(taken))
+    instance.busy += 1
+    pool.idle_slots -= 1
+    if instance.busy >= instance.slots:
+        del pool.free[instance.id]
+    items: list[WorkItem] = []
+    for flight in taken:
+        flight.state = "starting"
+        flight.batch = batch
+        flight.ranks = None
+        flight.queued_s += state.now - flight.ready_s
+        instance.flights[flight.id] = flight
+        assert flight.leader is not None
+        move(flight.leader, "starting", state.now)
+        items.append(work_item(flight))
+    state.out.append(StartBatch(instance.id, tuple(items), state.reason))
+
+
+def work_item(flight: Flight) -> WorkItem:
+    """The flight's next attempt as an engine gets it."""
+    payload = flight.payload
+    assert payload is not None
+    return WorkItem(
+        flight.id,
+        flight.attempt,
+        payload.spec_id,
+        payload.node,
+        payload.run_id,
+        payload.tenant,
+        payload.inputs,
+        payload.upstream,
+        tuple(
+            [
+                flights.subscriber(node)
+                for node in flight.members.values()
+                if node.run.stream and flights.listens(node)
+            ]
+        ),
+    )
+
+
+def _give_up(state: State, pool: Pool) -> None:
+    """Fail everything queued in a pool that nothing will serve."""
+    error = pool.failure
+    assert error is not None
+    for queue in pool.queues.values():
+        while queue.first() is not None:
+            flight = state.flights[queue.pop()]
+            flight.state = "waiting"
+            outcomes.fail(state, flight, error)

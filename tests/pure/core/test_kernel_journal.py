@@ -1,0 +1,176 @@
+"""A journal told again gives the same commands, on any hash seed, however it was cut."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from herasys_rt.core import events as ev
+from herasys_rt.core.commands import Command, StartBatch
+from herasys_rt.core.journal import (
+    JournalError,
+    JournalWriter,
+    read_header,
+    read_journal,
+    replay,
+)
+from herasys_rt.core.kernel import KernelConfig, handle, new_state
+from herasys_rt.core.policy import PolicyNames
+from herasys_rt.graph import codec
+from herasys_rt.policies import DEFAULTS, build
+from tests.pure.core.kernel_lab import (
+    BROKEN,
+    BUSY,
+    POOLS,
+    placed,
+    signatures_of,
+    spec_of,
+)
+
+CONFIG = KernelConfig(max_active_runs=20, reuse_ttl_s={"embed": 9.0, "rerank": 3.0})
+SPECS = (
+    spec_of("q embed", "s search q", "r rerank s", "a llm r q"),
+    spec_of("x embed", "y search", "d dice x y", "w write x", outputs="d"),
+)
+
+
+def play(path: Path, steps: int = 600, seed: int = 7) -> list[list[Command]]:
+    """Drive a kernel at random, recording a journal; gives what it answered."""
+    dice = random.Random(seed)
+    state = new_state(CONFIG, *build())
+    answers: list[list[Command]] = []
+    open_items: list[tuple[str, int, int]] = []
+    with JournalWriter(path, CONFIG, DEFAULTS) as journal:
+        first: list[ev.Event] = [*POOLS.values()]
+        first += [ev.InstanceUp(f"{p}-{i}", p, 2) for p in POOLS for i in range(2)]
+        first += [ev.SpecRegistered(spec) for spec in SPECS]
+        for step in range(steps):
+            now = step / 8
+            event = first.pop(0) if first else choose(dice, open_items, step)
+            journal.append(now, event)
+            out = handle(state, event, now)
+            answers.append(out)
+            for batch in out:
+                if isinstance(batch, StartBatch):
+                    open_items += [
+                        (batch.instance, i.flight, i.attempt) for i in batch.items
+                    ]
+    return answers
+
+
+def choose(
+    dice: random.Random, open_items: list[tuple[str, int, int]], step: int
+) -> ev.Event:
+    luck = dice.random()
+    if luck < 0.3 or not open_items:
+        spec, run_id = dice.choice(SPECS), f"r{step}"
+        signatures = signatures_of(spec, str(dice.randrange(3)), run_id)
+        return ev.RunSubmitted(
+            run_id, spec.id, f"c{step % 3}", "t", placed(f"in-{step}"), signatures
+        )
+    if luck < 0.34:
+        return ev.RunCancelled(f"r{dice.randrange(step)}")
+    if luck < 0.36:
+        return ev.CollectionChanged("docs", step)
+    if luck < 0.37:
+        return ev.InstanceDown("llm-1", "killed")
+    instance, flight, attempt = open_items.pop(dice.randrange(len(open_items)))
+    if luck < 0.42:
+        return ev.ItemFailed(flight, attempt, instance, dice.choice((BUSY, BROKEN)))
+    value = placed(f"v{step}")
+    return ev.ItemFinished(flight, attempt, instance, value, 0.5, b"m", {"docs": step})
+
+
+def test_a_recorded_journal_replays_to_identical_commands(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    answers = play(path)
+    assert sum(map(len, answers)) > 500
+    assert replay(path, build) == answers
+    header = read_header(path)
+    assert (header.config, header.policies) == (CONFIG, DEFAULTS)
+
+
+def test_a_journal_cut_anywhere_reads_up_to_the_cut(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    play(path, steps=60)
+    whole, records = path.read_bytes(), list(read_journal(path))
+    seen = 0
+    for cut in range(len(whole) // 2, len(whole), 13):
+        path.write_bytes(whole[:cut])
+        part = list(read_journal(path))
+        assert part == records[: len(part)] and len(part) >= seen
+        seen = len(part)
+    assert seen >= len(records) - 1
+
+
+def test_what_is_flushed_is_readable_while_recording_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    writer = JournalWriter(path, CONFIG, DEFAULTS)
+    writer.append(1.0, ev.RunCancelled("r1"))
+    assert list(read_journal(path)) == []
+    writer.flush()
+    assert list(read_journal(path)) == [(1.0, ev.RunCancelled("r1"))]
+    writer.close()
+    writer.close()
+
+
+def test_a_full_journal_stops_before_its_bound_and_still_replays(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with JournalWriter(path, CONFIG, DEFAULTS, max_bytes=400) as writer:
+        for at in range(50):
+            writer.append(float(at), ev.RunCancelled(f"r{at}"))
+        assert writer.full
+    assert path.stat().st_size <= 400
+    told = len(list(read_journal(path)))
+    assert 0 < told < 50 and replay(path, build) == [[]] * told
+
+
+@pytest.mark.parametrize("content", [b"", b"\x05\x00", b"\x04\x00\x00\x00oops"])
+def test_what_is_no_journal_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(content)
+    with pytest.raises(JournalError):
+        read_header(path)
+
+
+def test_another_format_is_refused_by_number(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    JournalWriter(path, CONFIG, PolicyNames("a", "b", "c")).close()
+    data = path.read_bytes()
+    at = data.index(b"format") + len(b"format")
+    path.write_bytes(data[:at] + b"\x63" + data[at + 1 :])
+    with pytest.raises(JournalError, match="format 99"):
+        replay(path, build)
+
+
+def digest_of_play(path: Path) -> str:
+    """SHA-256 over the journal and the commands of a recording."""
+    answers = play(path)
+    told = hashlib.sha256(path.read_bytes())
+    told.update(codec.encode([[[type(c).__name__, c] for c in out] for out in answers]))
+    return told.hexdigest()
+
+
+def test_journal_and_commands_are_equal_on_every_hash_seed(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; "
+        "from tests.pure.core.test_kernel_journal import digest_of_play; "
+        "print(digest_of_play(Path(sys.argv[1])))"
+    )
+    here = digest_of_play(tmp_path / "here")
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path / seed)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[3],
+        )
+        assert done.stdout.strip() == here

@@ -1,0 +1,169 @@
+"""The kernel under everything a driver may do, and eight faults that must not pass.
+
+Each fault is put into the kernel by patching one of its functions. The state machine must
+fail with it: once with the invariants on, and once with its own model alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from herasys_rt.core import flights, outcomes, pools, runs
+from herasys_rt.core.commands import FinishRun
+from herasys_rt.core.heap import IndexedHeap, Rank
+from herasys_rt.core.ledger import Ledger
+from herasys_rt.core.state import Flight, Instance, Node, Pool, Run, RunStatus, State
+from herasys_rt.core.values import Value
+from herasys_rt.errors import ErrorInfo, InternalError
+from tests.pure.core.kernel_machine import KernelMachine
+
+CALM = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=80,
+    stateful_step_count=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    phases=[Phase.generate],
+)
+
+Patch = pytest.MonkeyPatch
+
+
+class ModelOnly(KernelMachine):
+    """The machine without the invariants."""
+
+    validating = False
+
+
+def test_kernel_keeps_its_promises_under_any_sequence_of_events() -> None:
+    run_state_machine_as_test(KernelMachine, settings=CALM)
+
+
+def lost_waiter(patch: Patch) -> None:
+    """A successor is not told that its last input is there when it joined a flight."""
+    feed = flights.feed
+
+    def faulty(state: State, node: Node) -> None:
+        if not node.fused_into:
+            feed(state, node)
+
+    patch.setattr(flights, "feed", faulty)
+
+
+def double_release(patch: Patch) -> None:
+    """The value of an outcome delivered twice is let go although it is known."""
+
+    def faulty(ledger: Ledger, value: Value) -> None:
+        if value.place:
+            ledger._pending[value.place] = None  # pyright: ignore[reportPrivateUsage]
+
+    patch.setattr(Ledger, "discard", faulty)
+
+
+def stale_attempt_accepted(patch: Patch) -> None:
+    """An outcome counts for whatever attempt is under way."""
+
+    def faulty(state: State, flight_id: int, attempt: int, instance: str) -> Flight | None:
+        flight = state.flights.get(flight_id)
+        return flight if flight is not None and flight.batch is not None else None
+
+    patch.setattr(outcomes, "current", faulty)
+
+
+def over_capacity(patch: Patch) -> None:
+    """A started batch occupies nothing when it has a single item."""
+    start = pools.start
+
+    def faulty(state: State, pool: Pool, instance: Instance, taken: list[Flight]) -> None:
+        start(state, pool, instance, taken)
+        if len(taken) == 1 and len(instance.flights) < 4:
+            instance.busy -= 1
+            pool.idle_slots += 1
+            pool.free[instance.id] = instance
+
+    patch.setattr(pools, "start", faulty)
+
+
+def forgotten_member(patch: Patch) -> None:
+    """The last member of an ended flight is not told."""
+    retire = flights.retire
+
+    def faulty(state: State, flight: Flight) -> list[Node]:
+        return retire(state, flight)[:3]
+
+    patch.setattr(flights, "retire", faulty)
+
+
+def wrong_order(patch: Patch) -> None:
+    """A flight keeps the rank of its leader when a more urgent member joins."""
+    patch.setattr(flights, "_rerank", lambda flight: None)  # pyright: ignore
+
+
+def wrong_heap_order(patch: Patch) -> None:
+    """The queue lets the latest go first."""
+    push = IndexedHeap.push
+
+    def faulty(heap: IndexedHeap, item: int, rank: Rank) -> None:
+        push(heap, item, (rank[0], -rank[1], -rank[2]))
+
+    patch.setattr(IndexedHeap, "push", faulty)
+
+
+def leaked_flight(patch: Patch) -> None:
+    """A waiting flight whose last member left is forgotten, not dropped."""
+    drop = flights.drop
+
+    def faulty(state: State, flight: Flight) -> None:
+        if flight.payload is not None:
+            drop(state, flight)
+
+    patch.setattr(flights, "drop", faulty)
+
+
+def missed_terminal_event(patch: Patch) -> None:
+    """A cancelled run whose client is gone ends without a word."""
+    finish = runs.finish
+
+    def faulty(
+        state: State,
+        run: Run,
+        status: RunStatus,
+        *,
+        error: ErrorInfo | None = None,
+        failed_node: str = "",
+    ) -> None:
+        finish(state, run, status, error=error, failed_node=failed_node)
+        if error is not None and "is gone" in error.message:
+            assert isinstance(state.out.pop(), FinishRun)
+
+    patch.setattr(runs, "finish", faulty)
+
+
+FAULTS: list[Callable[[Patch], None]] = [
+    lost_waiter,
+    double_release,
+    stale_attempt_accepted,
+    over_capacity,
+    forgotten_member,
+    wrong_order,
+    wrong_heap_order,
+    leaked_flight,
+    missed_terminal_event,
+]
+
+
+@pytest.mark.parametrize("machine", [KernelMachine, ModelOnly])
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_machine_finds_the_seeded_fault(
+    fault: Callable[[Patch], None],
+    machine: type[KernelMachine],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fault(monkeypatch)
+    with pytest.raises((AssertionError, InternalError, KeyError)):
+        run_state_machine_as_test(machine, settings=settings(CALM, max_examples=500))
