@@ -1,0 +1,92 @@
+"""The workflow behind `herasys ingest`: cut documents, embed the pieces, store them.
+
+It is written out as nodes instead of being traced from the operator library, because
+this package never imports operators and must ingest where none is installed. Nothing is
+lost: a spec carries no code, and these are the nodes that tracing would give.
+"""
+
+from __future__ import annotations
+
+from herasys_rt.graph.spec import (
+    Constraint,
+    InputRef,
+    InputSpec,
+    NodeRef,
+    NodeSpec,
+    Port,
+    WorkflowSpec,
+)
+from herasys_rt.graph.types import PortType
+
+
+def ingest_spec() -> WorkflowSpec:
+    """The workflow ``herasys.ingest``.
+
+    Inputs: ``documents`` (DOCUMENTS), ``collection``, ``chunk_tokens`` and ``overlap`` in
+    tokens, ``replace`` (drop the documents' older chunks first). Output: dict of
+    collection, documents, chunks and revision.
+    """
+    return WorkflowSpec(
+        name="herasys.ingest",
+        inputs=(
+            InputSpec("documents", PortType.DOCUMENTS),
+            InputSpec("collection", PortType.TEXT),
+            InputSpec("chunk_tokens", PortType.INT, False, 200),
+            InputSpec("overlap", PortType.INT, False, 20),
+            InputSpec("replace", PortType.BOOL, False, True),
+        ),
+        nodes=(_embed_documents(), _store()),
+        outputs={"output": NodeRef("store")},
+        doc="Cut documents into chunks, embed them and store them in a collection.",
+    )
+
+
+def _embed_documents() -> NodeSpec:
+    return NodeSpec(
+        id="embed_documents",
+        operator="embed_documents@1",
+        verb="embed",
+        resource="embedding",
+        args={
+            "documents": InputRef("documents"),
+            "chunk_tokens": InputRef("chunk_tokens"),
+            "overlap": InputRef("overlap"),
+        },
+        ports=(
+            Port("documents", PortType.DOCUMENTS),
+            _whole_number("chunk_tokens", 1),
+            _whole_number("overlap", 0),
+        ),
+        output=PortType.EMBEDDED,
+    )
+
+
+def _store() -> NodeSpec:
+    return NodeSpec(
+        id="store",
+        operator="store@1",
+        verb="pg.write",
+        resource="retrieval",
+        args={
+            "embedded": NodeRef("embed_documents"),
+            "collection": InputRef("collection"),
+            "replace": InputRef("replace"),
+        },
+        ports=(
+            Port("embedded", PortType.EMBEDDED),
+            Port(
+                "collection",
+                PortType.TEXT,
+                is_param=True,
+                constraint=Constraint(non_empty=True),
+            ),
+            Port("replace", PortType.BOOL, is_param=True),
+        ),
+        output=PortType.JSON,
+        purity="effect",
+    )
+
+
+def _whole_number(name: str, minimum: int) -> Port:
+    constraint = Constraint(minimum=minimum)
+    return Port(name, PortType.INT, is_param=True, constraint=constraint)

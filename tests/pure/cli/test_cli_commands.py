@@ -1,0 +1,467 @@
+"""The commands against a runtime that is a fake: what they ask of it and what they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from herasys_rt.cli import execute, ingestion, lifecycle, runs, runtime
+from herasys_rt.errors import (
+    NodeError,
+    ResultTimeoutError,
+    RunCancelledError,
+    RuntimeStateError,
+)
+from herasys_rt.graph.validation import check_inputs
+from herasys_rt.ingestion import ingest_spec
+
+SOURCE = {"id": "zip#0", "source": "builtins", "score": 0.8312, "text": "zip  makes\npairs"}
+
+
+def report(**changed: Any) -> dict[str, Any]:
+    return {
+        "run_id": "run-1",
+        "status": "succeeded",
+        "output": "pairs",
+        "sources": [SOURCE],
+        "usage": {"completion_tokens": 2},
+        "error": None,
+        "latency_s": 0.5,
+        "nodes": [
+            {"id": "a", "state": "succeeded", "fused_into": "", "reused": False},
+            {"id": "b", "state": "succeeded", "fused_into": "run-0/b", "reused": False},
+            {"id": "c", "state": "succeeded", "fused_into": "", "reused": True},
+            {"id": "d", "state": "skipped", "fused_into": "", "reused": False},
+        ],
+        **changed,
+    }
+
+
+class FakeRun:
+    """A run whose end is known beforehand."""
+
+    def __init__(self, told: dict[str, Any], pieces: Iterable[str] = ()) -> None:
+        self.id = "run-1"
+        self._told = told
+        self._pieces = list(pieces)
+        self.cancelled = False
+        self.error: BaseException | None = None
+
+    def report(self, timeout_s: float | None = None) -> dict[str, Any]:
+        if isinstance(self.error, ResultTimeoutError | KeyboardInterrupt):
+            raise self.error
+        return self._told
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self._told["output"]
+
+    def stream(self) -> Iterator[str]:
+        yield from self._pieces
+        if self.error is not None:
+            raise self.error
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeClient:
+    """A client that gives out prepared runs and remembers what it was asked."""
+
+    def __init__(self, *prepared: FakeRun) -> None:
+        self.prepared = list(prepared)
+        self.asked: list[tuple[str, dict[str, Any], bool]] = []
+        self.closed = False
+
+    def submit(self, workflow: Any, /, *, _stream: bool = False, **inputs: Any) -> FakeRun:
+        self.asked.append((workflow.spec.name, inputs, _stream))
+        return self.prepared.pop(0)
+
+    def map(
+        self, workflow: Any, inputs: Iterable[Mapping[str, Any]], *, concurrency: int
+    ) -> Iterator[FakeRun]:
+        for each in inputs:
+            self.asked.append((workflow.name, check_inputs(workflow, each), False))
+            yield self.prepared.pop(0)
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch):
+    """Put a fake client in the runtime's place; connecting without one fails the test."""
+    monkeypatch.setattr(runtime, "connect", lambda *_: pytest.fail("connected"))
+
+    def put(*prepared: FakeRun) -> FakeClient:
+        client = FakeClient(*prepared)
+        monkeypatch.setattr(runtime, "connect", lambda *_: client)
+        return client
+
+    return put
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> str:
+    """A workflow file made of nothing but an operator of its own."""
+    path = tmp_path / "cli_flow.py"
+    path.write_text(
+        "from herasys_rt.dsl import workflow\n"
+        "from operators import generate\n"
+        "@workflow\n"
+        "def ask(question: str, n: int = 1):\n"
+        "    return generate('{q} {n}', q=question, n=n)\n"
+    )
+    return f"{path}:ask"
+
+
+# --- run ----------------------------------------------------------------------------
+def test_run_prints_answer_sources_and_what_it_took(serve, flow, capsys) -> None:
+    client = serve(FakeRun(report()))
+    assert execute(["run", flow, "-i", "question=why?", "-i", "n=3"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "pairs\n[1] builtins (0.83): zip makes pairs\n"
+    assert shown.err == (
+        "0.50 s, 4 nodes: 1 executed, 1 fused, 1 reused, 1 not needed, run-1\n"
+    )
+    assert client.asked == [("ask", {"question": "why?", "n": 3}, False)]
+    assert client.closed
+
+
+def test_run_gives_the_report_as_json(serve, flow, capfd) -> None:
+    serve(FakeRun(report()))
+    assert execute(["run", flow, "--input", "question=why?", "--json"]) == 0
+    shown = capfd.readouterr()
+    assert json.loads(shown.out) == report()
+    assert "pairs" in shown.err
+
+
+def test_run_streams_pieces_and_says_the_answer_once(serve, flow, capsys) -> None:
+    client = serve(FakeRun(report(output="pairs"), ["pa", "irs"]))
+    assert execute(["run", flow, "-i", "question=why?", "--stream"]) == 0
+    assert capsys.readouterr().out.startswith("pairs\n[1] builtins")
+    assert client.asked[0][2] is True
+
+
+def test_an_output_that_is_no_text_is_printed_as_json(serve, flow, capsys) -> None:
+    serve(FakeRun(report(output={"a": [1]}, sources=[])))
+    execute(["run", flow, "-i", "question=why?"])
+    assert json.loads(capsys.readouterr().out) == {"a": [1]}
+
+
+def test_a_run_that_fails_exits_1_with_its_error(serve, flow, capfd) -> None:
+    error = {"code": "prompt_too_long", "message": "2049 tokens", "hint": "Shorten it."}
+    failed = report(status="failed", output=None, sources=[], error=error)
+    serve(FakeRun(failed))
+    assert execute(["run", flow, "-i", "question=why?", "--json"]) == 1
+    shown = capfd.readouterr()
+    assert json.loads(shown.out) == failed
+    assert "error[prompt_too_long]: 2049 tokens\nhint: Shorten it.\n" in shown.err
+
+
+def test_a_stream_that_breaks_ends_with_the_runs_error(serve, flow, capsys) -> None:
+    error = {"code": "node_failed", "message": "it broke", "hint": ""}
+    broken = FakeRun(report(status="failed", output=None, error=error), ["pa"])
+    broken.error = NodeError("it broke")
+    serve(broken)
+    assert execute(["run", flow, "-i", "question=why?", "--stream"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.startswith("pa\n")
+    assert "error[node_failed]: it broke" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ([], "question: missing"),
+        (["-i", "question=a", "-i", "m=1"], "m: is no input of this workflow"),
+        (["-i", "question=a", "-i", "n=many"], "n:"),
+        (["-i", "question"], "not of the form NAME=VALUE"),
+        (["-i", "question=a", "-i", "question=b"], "given twice"),
+    ],
+)
+def test_bad_inputs_are_refused_before_connecting(
+    serve, flow, capsys, inputs, told
+) -> None:
+    assert execute(["run", flow, *inputs]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_refused_run_has_the_keys_of_a_report(serve, flow, capfd) -> None:
+    assert execute(["run", flow, "--json"]) == 2
+    told = json.loads(capfd.readouterr().out)
+    assert told.keys() == report().keys()
+    assert told["error"]["code"] == "invalid_input"
+
+
+def test_a_run_that_takes_too_long_is_cancelled(serve, flow, capsys) -> None:
+    late = FakeRun(report())
+    late.error = ResultTimeoutError("not yet")
+    client = serve(late)
+    assert execute(["run", flow, "-i", "question=a", "--timeout", "0.5"]) == 1
+    assert late.cancelled
+    assert client.closed
+    assert "did not end within 0.5 s and was cancelled" in capsys.readouterr().err
+
+
+def test_an_interrupt_cancels_the_run_and_leaves(serve, flow, capsys) -> None:
+    run = FakeRun(report())
+    run.error = KeyboardInterrupt()
+    client = serve(run)
+    assert execute(["run", flow, "-i", "question=a"]) == 130
+    assert run.cancelled
+    assert client.closed
+    assert "error" not in capsys.readouterr().err
+
+
+def test_a_stream_cut_off_by_its_timeout_says_so(flow) -> None:
+    class Endless(FakeRun):
+        def stream(self) -> Iterator[str]:
+            while not self.cancelled:
+                yield ""
+            raise RunCancelledError("cancelled")
+
+    run = Endless(report(status="cancelled"))
+    with runs.Output("-") as output, pytest.raises(ResultTimeoutError, match=r"0\.01 s"):
+        runs._await(run, output, True, 0.01)  # pyright: ignore[reportArgumentType]
+
+
+# --- lifecycle ----------------------------------------------------------------------
+STATUS = {
+    "state": "up",
+    "pid": 42,
+    "uptime_s": 7260.0,
+    "run_dir": "/tmp/x",
+    "endpoint": "a key",
+    "token_path": "/tmp/x/token",
+    "dsn": "postgresql://u:s3cret@h/d",
+    "job_address": "http://127.0.0.1:8265",
+    "pools": [
+        {
+            "name": "llm",
+            "resource": "llm",
+            "engine": "vllm",
+            "model": "smollm2-135m",
+            "instances": [{"id": "llm-1", "state": "up", "slots": 16, "running": 3}],
+        },
+        {"name": "retrieval", "resource": "retrieval", "engine": "pgvector"},
+    ],
+    "counters": {"executed": 5, "fused": 2},
+    "runs": {"running": 1},
+}
+
+
+def test_status_shows_pools_and_counters_but_no_keys(monkeypatch, capfd) -> None:
+    monkeypatch.setattr(runtime, "status", lambda: STATUS)
+    assert execute(["status"]) == 0
+    shown = capfd.readouterr().out
+    for text in ("up (process 42, for 2 h 1 min)", "llm-1", "3/16", "executed 5, fused 2"):
+        assert text in shown
+    assert execute(["status", "--json"]) == 0
+    shown = capfd.readouterr().out
+    told = json.loads(shown)
+    assert told["pools"] == STATUS["pools"]
+    assert told["error"] is None
+    for secret in ("a key", "s3cret"):
+        assert secret not in shown
+
+
+def test_status_without_a_runtime_is_no_error(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(runtime, "status", lambda: {"state": "down"})
+    assert execute(["status"]) == 0
+    assert "herasys up" in capsys.readouterr().out
+
+
+def test_a_runtime_that_does_not_answer_is_told_with_its_error(monkeypatch, capfd) -> None:
+    error = {"code": "runtime_state", "message": "no answer", "hint": ""}
+    silent = {"state": "silent", "pid": 42, "error": error}
+    monkeypatch.setattr(runtime, "status", lambda: silent)
+    assert execute(["status", "--json"]) == 0
+    shown = capfd.readouterr()
+    assert json.loads(shown.out) == silent
+    assert "does not answer" in shown.err
+
+
+def test_up_hands_configuration_and_address_over(monkeypatch, tmp_path, capsys) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("scheduler: {max_attempts: 7}\n")
+    asked: list[Any] = []
+
+    def start(config: Any, address: Any, progress: Any) -> dict[str, Any]:
+        asked.append((config.scheduler.max_attempts, address))
+        progress("starting Ray")
+        return STATUS
+
+    monkeypatch.setattr(runtime, "start", start)
+    assert execute(["up", "--config", str(path), "--address", "auto"]) == 0
+    assert asked == [(7, "auto")]
+    shown = capsys.readouterr()
+    assert "starting Ray" in shown.err
+    assert "llm-1" in shown.out
+
+
+def test_up_twice_is_told(monkeypatch, capsys) -> None:
+    def start(*_: Any) -> dict[str, Any]:
+        raise RuntimeStateError("already up", hint="Use it.")
+
+    monkeypatch.setattr(runtime, "start", start)
+    assert execute(["up"]) == 1
+    assert "error[runtime_state]: already up" in capsys.readouterr().err
+
+
+def test_a_wrong_configuration_is_refused_before_anything_starts(
+    monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(runtime, "start", lambda *_: pytest.fail("started"))
+    assert execute(["up", "--config", "/absent/c.yaml"]) == 2
+    assert "error[invalid_config]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("was_up", [True, False])
+def test_down_succeeds_either_way(monkeypatch, capfd, was_up) -> None:
+    monkeypatch.setattr(runtime, "stop", lambda _: was_up)
+    assert execute(["down", "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told == {"state": "down", "was_up": was_up, "error": None}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(3.9, "3 s"), (303, "5 min 3 s"), (7500, "2 h 5 min")]
+)
+def test_durations_are_told_in_two_units(seconds, told) -> None:
+    assert lifecycle.duration(seconds) == told
+
+
+# --- ingest -------------------------------------------------------------------------
+def stored(documents: int, chunks: int, revision: int) -> FakeRun:
+    output = {"documents": documents, "chunks": chunks, "revision": revision}
+    return FakeRun(report(output=output))
+
+
+def test_ingest_sends_files_in_batches_and_counts(
+    serve, tmp_path, capfd, monkeypatch
+) -> None:
+    for name in ("a.md", "b.txt", "c.txt"):
+        (tmp_path / name).write_text(f"text of {name}")
+    (tmp_path / "d.bin").write_bytes(b"\0\1\2")
+    monkeypatch.setattr(ingestion, "BATCH_CHARACTERS", 20)
+    client = serve(stored(1, 2, 1), stored(1, 3, 2), stored(1, 1, 3))
+    assert execute(["ingest", str(tmp_path), "-n", "docs", "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert (told["documents"], told["chunks"], told["revision"]) == (3, 6, 3)
+    assert [Path(entry["path"]).name for entry in told["skipped"]] == ["d.bin"]
+    assert told["error"] is None
+    sent = [inputs for _, inputs, _ in client.asked]
+    assert [[d["id"] for d in each["documents"]] for each in sent] == [
+        ["a.md"],
+        ["b.txt"],
+        ["c.txt"],
+    ]
+    assert sent[0]["collection"] == "docs"
+    assert sent[0]["replace"] is True
+
+
+def test_a_batch_that_fails_does_not_stop_the_others(
+    serve, tmp_path, capfd, monkeypatch
+) -> None:
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text("text")
+    monkeypatch.setattr(ingestion, "BATCH_CHARACTERS", 1)
+    broken = FakeRun(report())
+    broken.error = NodeError("no room", hint="Free some.")
+    serve(broken, stored(1, 1, 1))
+    assert execute(["ingest", str(tmp_path), "-n", "docs", "--json"]) == 1
+    shown = capfd.readouterr()
+    told = json.loads(shown.out)
+    assert told["documents"] == 1
+    assert told["failed"][0]["documents"] == ["a.md"]
+    assert told["error"]["message"] == "no room"
+    assert "1 documents were not stored" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["/absent/folder", "-n", "docs"], "does not exist"),
+        (["{empty}", "-n", "docs"], "holds no document"),
+        (["{empty}", "-n", " "], "name is empty"),
+        (["{empty}", "-n", "d", "--overlap", "200"], "leaves nothing new"),
+        (["{empty}"], "Missing option"),
+    ],
+)
+def test_ingest_refuses_what_cannot_work_before_connecting(
+    serve, tmp_path, capsys, arguments, told
+) -> None:
+    words = [word.replace("{empty}", str(tmp_path)) for word in arguments]
+    assert execute(["ingest", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_the_ingest_workflow_is_well_formed_and_has_the_commands_defaults() -> None:
+    from herasys_rt.graph.validation import validate_spec
+
+    spec = ingest_spec()
+    assert validate_spec(spec) == []
+    defaults = {item.name: item.default for item in spec.inputs}
+    declared = ingestion.ingest.__defaults__
+    assert declared is not None
+    assert (defaults["chunk_tokens"], defaults["overlap"]) == declared[:2]
+
+
+def test_the_ingest_workflow_is_what_the_operators_would_make() -> None:
+    from herasys_rt.dsl import workflow
+    from operators import ingest
+
+    @workflow
+    def traced(
+        documents: list[dict],  # pyright: ignore[reportMissingTypeArgument]
+        collection: str,
+        chunk_tokens: int = 200,
+        overlap: int = 20,
+        replace: bool = True,
+    ):
+        return ingest(
+            documents,  # pyright: ignore[reportArgumentType]
+            collection=collection,
+            chunk_tokens=chunk_tokens,
+            overlap=overlap,
+            replace=replace,
+        )
+
+    def shape(spec: Any) -> list[Any]:
+        return [
+            (n.operator, n.verb, n.resource, dict(n.args), n.output, n.purity)
+            for n in spec.nodes
+        ]
+
+    assert shape(ingest_spec()) == shape(traced.spec)
+
+
+# --- collections, models, graph -----------------------------------------------------
+def test_dropping_without_a_yes_and_nobody_to_ask_is_refused(capsys) -> None:
+    assert execute(["collections", "drop", "docs"]) == 2
+    assert "Add --yes" in capsys.readouterr().err
+
+
+def test_models_lists_the_aliases(capfd) -> None:
+    assert execute(["models", "--json"]) == 0
+    names = [model["alias"] for model in json.loads(capfd.readouterr().out)["models"]]
+    assert names == ["smollm2-135m", "all-minilm-l6-v2"]
+
+
+def test_graph_prints_a_chart_or_json(flow, capfd) -> None:
+    assert execute(["graph", flow]) == 0
+    assert capfd.readouterr().out.startswith("flowchart TD\n")
+    assert execute(["graph", flow, "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told["workflow"] == "ask"
+    assert [node["operator"] for node in told["nodes"]] == ["generate@1"]
+    assert [item["name"] for item in told["inputs"]] == ["question", "n"]
