@@ -116,7 +116,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     standard_arguments(parser)
     args = parser.parse_args()
     emit({**measure(args.quick), **facts(seeds=[])}, args.json)

@@ -46,9 +46,7 @@ page = Console(highlight=False)
 @workflow
 def fill(documents: list[dict]):  # pyright: ignore[reportMissingTypeArgument]
     """Embed and store documents that are one chunk each."""
-    return ingest(
-        documents, collection=COLLECTION, chunk_tokens=CHUNK_TOKENS, overlap=0
-    )
+    return ingest(documents, collection=COLLECTION, chunk_tokens=CHUNK_TOKENS, overlap=0)
 
 
 def corpus(everything: bool) -> list[Document]:
@@ -119,11 +117,8 @@ def _show_answer(question: str, report: dict[str, Any]) -> None:
         page.print(f"[red]{report['error']['message']}[/]")
         return
     page.print(report["output"].strip(), markup=False)
-    done = {
-        "reused": any(node["reused"] for node in report["nodes"]),
-        "fused": any(node["fused_into"] for node in report["nodes"]),
-    }
-    how = next((word for word, true in done.items() if true), "executed")
+    last = report["nodes"][-1]
+    how = "reused" if last["reused"] else "fused" if last["fused_into"] else "executed"
     names = ", ".join(modules(report))
     page.print(f"[dim]from {names} - {report['latency_s']:.2f} s, {how}[/]")
 
@@ -258,7 +253,7 @@ def run_demo(everything: bool, out: Path) -> int:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--all", action="store_true", help="store every chunk, not a sample of 1,000"
     )

@@ -24,7 +24,19 @@ _HOMES = {
     "workflow": "herasys_rt.dsl",
 }
 
-__all__ = ["__version__", *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "AsyncClient",
+    "AsyncRun",
+    "Client",
+    "Config",
+    "HerasysError",
+    "Run",
+    "__version__",
+    "connect",
+    "connect_async",
+    "load_config",
+    "workflow",
+]
 
 if TYPE_CHECKING:
     from herasys_rt.client.client import AsyncClient, Client, connect, connect_async

@@ -18,6 +18,7 @@ class ManualClock:
         self.now_s = now_s
 
     def __call__(self) -> float:
+        """The seconds it stands at."""
         return self.now_s
 
     def advance(self, seconds: float) -> None:

@@ -135,9 +135,7 @@ class Run:
     def _wait(self, timeout_s: float | None) -> RunReport:
         if self._report is None:
             with self._changed:
-                if not self._changed.wait_for(
-                    lambda: self._report is not None, timeout_s
-                ):
+                if not self._changed.wait_for(lambda: self._report is not None, timeout_s):
                     raise ResultTimeoutError(
                         f"run {self.id} has not ended within {timeout_s:g} s",
                         hint="It goes on: call result() again, or cancel().",

@@ -1,0 +1,1 @@
+"""Engines: verb code behind one protocol. Nothing here knows Ray or the kernel."""

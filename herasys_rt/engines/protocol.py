@@ -36,7 +36,9 @@ class Outcome(msgspec.Struct, frozen=True):
     ``usage`` counts what was consumed (prompt_tokens, completion_tokens, cached_tokens,
     items ...); ``sources`` lists the chunks a value was made from, each a dict with
     ``id``, ``source``, ``score`` and ``text``; ``revisions`` the collection revisions
-    read or written in the same transaction; ``truncated`` a text cut at max_tokens.
+    read or written in the same transaction. ``truncated`` says that a text was cut at
+    max_tokens: that is what was asked for, and an equal item may reuse it. ``partial``
+    says that it was cut before (by a limit of the server's): it is never reused.
     ``run_s`` is the engine's own time for the item in seconds, waiting excluded.
     """
 
@@ -47,6 +49,7 @@ class Outcome(msgspec.Struct, frozen=True):
     sources: list[dict[str, Any]] = []
     revisions: dict[str, int] = {}
     truncated: bool = False
+    partial: bool = False
     run_s: float = 0.0
 
 

@@ -1,1 +1,1 @@
-"""Everything that touches Ray, processes and sockets. The core decides; this carries out."""
+"""What touches Ray, processes and sockets. The core decides; this carries out."""

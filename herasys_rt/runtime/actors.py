@@ -50,8 +50,8 @@ class SchedulerActor:
     def __init__(
         self, config: Config, pools: list[bytes], run_dir: str, tcp_host: str
     ) -> None:
-        from herasys_rt.runtime.objects import ObjectHold
         from herasys_rt.runtime.kernels import new_kernel
+        from herasys_rt.runtime.objects import ObjectHold
         from herasys_rt.runtime.scheduler import SchedulerLoop
 
         logging.basicConfig(level=logging.INFO)
@@ -73,9 +73,7 @@ class SchedulerActor:
             self._loop.roster.expect(pool)
         self._watchers: list[threading.Thread] = []
         self._ended = threading.Event()
-        self._thread = threading.Thread(
-            target=self._serve, name="scheduler", daemon=True
-        )
+        self._thread = threading.Thread(target=self._serve, name="scheduler", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
@@ -112,20 +110,21 @@ class SchedulerActor:
 
     def _watch(self, handle: Any, report: Any) -> None:
         import ray
+        from ray import exceptions
 
         def stand_by() -> None:
             while not self._ended.is_set():
                 try:
                     ray.get(handle.park.remote())
                     return  # It was told to stop.
-                except ray.exceptions.ActorUnavailableError as e:
+                except exceptions.ActorUnavailableError as e:
                     report(type(e).__name__, False)
-                except ray.exceptions.ActorDiedError as e:
+                except exceptions.ActorDiedError as e:
                     # Said of a restarting actor too; a second call tells them apart.
                     report(type(e).__name__, self._is_gone(handle))
                     if self._is_gone(handle):
                         return
-                except ray.exceptions.RayError as e:
+                except exceptions.RayError as e:
                     report(type(e).__name__, True)
                     return
                 time.sleep(0.1)  # Ray itself answers late about a restarting actor.
@@ -137,14 +136,15 @@ class SchedulerActor:
     @staticmethod
     def _is_gone(handle: Any) -> bool:
         import ray
+        from ray import exceptions
 
         try:
             ray.get(handle.ping.remote(), timeout=60)
-        except ray.exceptions.ActorUnavailableError:
+        except exceptions.ActorUnavailableError:
             return False
-        except ray.exceptions.GetTimeoutError:
+        except exceptions.GetTimeoutError:
             return False
-        except ray.exceptions.RayError:
+        except exceptions.RayError:
             return True
         return False
 
@@ -213,6 +213,13 @@ class FuserActor:
         self._ended.wait()
 
 
+def _end_process(fault: ErrorInfo) -> None:
+    """An engine that is dead cannot be mended in its process; Ray starts a fresh one."""
+    log.error("the engine is dead: %s", fault.message)
+    logging.shutdown()
+    os._exit(70)
+
+
 class HostActor:
     """Hosts one engine and its loop. Loading happens beside the constructor, so that a
     restart by Ray loads and announces itself without anybody asking."""
@@ -251,7 +258,12 @@ class HostActor:
                 self._run_dir, self._pool.name, ToHost, tcp_host=self._tcp_host
             )
             loop = HostLoop(
-                engine, inbox, outbox, self._endpoint, RayValues(self._scheduler)
+                engine,
+                inbox,
+                outbox,
+                self._endpoint,
+                RayValues(self._scheduler),
+                on_broken=_end_process,
             )
             engine.start(loop)
         except Exception as e:

@@ -133,9 +133,7 @@ def preflight(config: Config, nodes: list[dict[str, Any]]) -> None:
         _check_amounts(config, alive, wanted)
 
 
-def _check_amounts(
-    config: Config, nodes: list[dict[str, Any]], wanted: str | None
-) -> None:
+def _check_amounts(config: Config, nodes: list[dict[str, Any]], wanted: str | None) -> None:
     pools = [p for p in config.pools if p.gpu_class == wanted]
     fitting = [n for n in nodes if wanted is None or _gpu_class(n) == wanted]
     for kind, field in (("GPU", "gpus"), ("CPU", "cpus")):

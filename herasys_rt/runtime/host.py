@@ -66,7 +66,11 @@ class _Work:
 
 
 class HostLoop:
-    """Runs an engine for the scheduler; is the engine's `Sink`. `run` blocks."""
+    """Runs an engine for the scheduler; is the engine's `Sink`. `run` blocks.
+
+    ``on_broken`` is told when the engine as a whole is dead; it ends the process, so
+    that work moves and a fresh one starts.
+    """
 
     def __init__(
         self,
@@ -75,9 +79,11 @@ class HostLoop:
         outbox: Outbox,
         scheduler: Endpoint,
         values: ValueStore,
+        on_broken: Callable[[ErrorInfo], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
+        self._on_broken = on_broken
         self._inbox = inbox
         self._outbox = outbox
         self._scheduler = scheduler
@@ -124,6 +130,9 @@ class HostLoop:
 
     def _beat(self) -> None:
         seen = self._engine.snapshot()
+        if seen.fault is not None:
+            self._on_broken(seen.fault)
+            return
         self._report(Heartbeat(self._instance, seen.running, seen.waiting, seen.kv_usage))
 
     def _report(self, message: Any) -> None:
@@ -253,9 +262,12 @@ class HostLoop:
             self._succeed(work, outcome)
 
     def _fail(self, work: _Work, error: ErrorInfo, run_s: float) -> None:
-        self._report(
-            ItemFailed(work.flight, work.attempt, self._instance, error, run_s)
-        )
+        fault = self._engine.snapshot().fault
+        if fault is not None:
+            # Unsaid, the loss of the instance moves the item without costing it a try.
+            self._on_broken(fault)
+            return
+        self._report(ItemFailed(work.flight, work.attempt, self._instance, error, run_s))
 
     def _succeed(self, work: _Work, outcome: Outcome) -> None:
         try:
@@ -300,7 +312,7 @@ class HostLoop:
             run_s=outcome.run_s,
             meta=meta,
             revisions=outcome.revisions,
-            truncated=outcome.truncated,
+            truncated=outcome.partial,
         )
 
     def collection_changed(self, collection: str, revision: int) -> None:
@@ -318,6 +330,12 @@ def _is_placed(item: WorkItem) -> bool:
 
 def _meta(outcome: Outcome) -> bytes:
     """Usage and sources of a value, opaque to the kernel; empty when there are none."""
-    if not (outcome.usage or outcome.sources):
+    if not (outcome.usage or outcome.sources or outcome.truncated):
         return b""
-    return codec.encode({"usage": outcome.usage, "sources": outcome.sources})
+    return codec.encode(
+        {
+            "usage": outcome.usage,
+            "sources": outcome.sources,
+            "truncated": outcome.truncated,
+        }
+    )

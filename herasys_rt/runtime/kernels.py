@@ -35,9 +35,7 @@ def new_kernel(config: Config) -> Kernel:
         reuse_max_entries=scheduler.reuse.max_entries,
         reuse_ttl_s=dict(scheduler.reuse.ttl_s),
     )
-    names = PolicyNames(
-        scheduler.ordering, scheduler.placement, policies.DEFAULTS.batching
-    )
+    names = PolicyNames(scheduler.ordering, scheduler.placement, policies.DEFAULTS.batching)
     chosen = policies.build(names)
     state = new_state(bounds, chosen.ordering, chosen.placement, chosen.batching)
     return Kernel(state, bounds, names)

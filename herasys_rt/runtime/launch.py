@@ -113,9 +113,7 @@ class Runtime:
                 )
                 .remote(self._config, pools, str(self._run_dir), self._tcp_host)
             )
-            packed = ray.get(
-                self._scheduler.endpoint.remote(), timeout=_CALL_TIMEOUT_S
-            )
+            packed = _call(self._scheduler.endpoint.remote())
         except ValueError as e:
             raise ClusterError(
                 f"a herasys runtime already serves on this cluster: {e}",
@@ -173,11 +171,10 @@ class Runtime:
 
     def _await_pools(self, progress: Progress) -> None:
         """Wait for every instance; progress names those that came up."""
-        import ray
 
         up: set[str] = set()
         while True:
-            status = ray.get(self._scheduler.status.remote(), timeout=_CALL_TIMEOUT_S)
+            status = _call(self._scheduler.status.remote())
             waiting: list[str] = []
             for pool in status["pools"]:
                 for instance in pool["instances"]:
@@ -195,17 +192,16 @@ class Runtime:
 
     def status(self) -> dict[str, Any]:
         """The scheduler's status."""
-        import ray
 
-        return ray.get(self._scheduler.status.remote(), timeout=_CALL_TIMEOUT_S)
+        return _call(self._scheduler.status.remote())
 
     def alive(self) -> bool:
         """Whether the scheduler still answers."""
-        import ray
+        from ray import exceptions
 
         try:
-            ray.get(self._scheduler.held.remote(), timeout=_CALL_TIMEOUT_S)
-        except ray.exceptions.RayError:
+            _call(self._scheduler.held.remote())
+        except exceptions.RayError:
             return False
         return True
 
@@ -226,13 +222,20 @@ class Runtime:
         self._fuser = self._scheduler = None
 
 
+def _call(pending: Any) -> Any:
+    """The answer of an actor call, within a minute."""
+    import ray
+
+    return ray.get(pending, timeout=_CALL_TIMEOUT_S)
+
+
 def _quietly(action: Callable[[], Any]) -> None:
     """Run a clean-up step; what is already gone needs no cleaning."""
-    import ray
+    from ray import exceptions
 
     try:
         action()
-    except (ray.exceptions.RayError, ValueError):
+    except (exceptions.RayError, ValueError):
         return
 
 
@@ -270,4 +273,4 @@ def existing_scheduler() -> Endpoint | None:
         actor = ray.get_actor(SCHEDULER_NAME, namespace=NAMESPACE)
     except ValueError:
         return None
-    return unpack_endpoint(ray.get(actor.endpoint.remote(), timeout=_CALL_TIMEOUT_S))
+    return unpack_endpoint(_call(actor.endpoint.remote()))

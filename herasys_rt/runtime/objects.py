@@ -50,14 +50,16 @@ class ObjectHold:
 def read_ref(ref: Any) -> bytes:
     """The bytes of an object reference. Errors: `EnvironmentFaultError` when lost."""
     import ray
+    from ray import exceptions
 
     if ref is None:
         raise EnvironmentFaultError(
             "a large value is no longer held", hint="Submit the run again."
         )
     try:
-        return ray.get(ref, timeout=60).tobytes()
-    except ray.exceptions.RayError as e:
+        array: Any = ray.get(ref, timeout=60)
+        return array.tobytes()
+    except exceptions.RayError as e:
         raise EnvironmentFaultError(
             f"a large value was lost: {type(e).__name__}", hint="Submit the run again."
         ) from e
@@ -112,5 +114,5 @@ class RayValues:
             return value.inline
         import ray
 
-        found = ray.get(self._scheduler.reference.remote(value.place))
+        found: Any = ray.get(self._scheduler.reference.remote(value.place))
         return read_ref(found[0] if found else None)

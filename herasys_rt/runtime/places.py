@@ -22,7 +22,9 @@ from herasys_rt.errors import EnvironmentFaultError
 RUN_DIR_PREFIX = "hs-"
 
 _SOCKET_PATH_LIMIT = 107
-_RAY_NEEDS = len("/r/session_2026-01-01_00-00-00_000000_0000000/sockets/dash_UsageStatsHead")
+_RAY_NEEDS = len(
+    "/r/session_2026-01-01_00-00-00_000000_0000000/sockets/dash_UsageStatsHead"
+)
 """What the longest socket path inside a run directory adds to it."""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from herasys_rt.core import events
+from herasys_rt.core.commands import RefuseRun
 from herasys_rt.core.journal import JournalWriter
 from herasys_rt.core.kernel import State, counters, handle
 from herasys_rt.core.values import Value
@@ -45,7 +46,6 @@ from herasys_rt.messages import (
 from herasys_rt.runtime.interpreter import Interpreter
 from herasys_rt.runtime.objects import ObjectHold
 from herasys_rt.runtime.roster import Roster
-from herasys_rt.core.commands import RefuseRun
 
 log = logging.getLogger(__name__)
 

@@ -47,7 +47,7 @@ def address() -> Iterator[str]:
             "temp_dir": str(folder),
         },
     )
-    yield cluster.address
+    yield str(cluster.address)
     ray.shutdown()
     cluster.shutdown()
     os.environ.pop("RAY_AUTH_MODE")
@@ -102,9 +102,7 @@ def test_the_papers_testbed_starts_on_four_gpus_and_answers(address: str, run_di
     assert named_actors() == []
 
 
-def test_a_selector_that_no_node_satisfies_is_refused_at_once(
-    address: str, run_dir: Path
-):
+def test_a_selector_that_no_node_satisfies_is_refused_at_once(address: str, run_dir: Path):
     pool = PoolConfig(
         name="llm", resource="llm", engine="modelled", gpus=1, gpu_class="H100"
     )
@@ -114,12 +112,8 @@ def test_a_selector_that_no_node_satisfies_is_refused_at_once(
     stack.stop()
 
 
-def test_more_gpus_than_there_are_is_refused_with_the_numbers(
-    address: str, run_dir: Path
-):
-    pool = PoolConfig(
-        name="llm", resource="llm", engine="modelled", gpus=1, instances=5
-    )
+def test_more_gpus_than_there_are_is_refused_with_the_numbers(address: str, run_dir: Path):
+    pool = PoolConfig(name="llm", resource="llm", engine="modelled", gpus=1, instances=5)
     stack = Stack(on(address, Config(pools=(pool,))), run_dir)
     with pytest.raises(ClusterError, match=r"5 GPUs.*has 4"):
         stack.start(lambda _: None)

@@ -136,14 +136,14 @@ def test_two_identical_concurrent_questions_execute_each_node_once(client: Clien
 
 
 def test_documents_added_later_are_found_and_nothing_stale_is_reused(client: Client):
-    asked = {"question": "Who owns the emerald tricycle?", "collection": "news"}
+    question = "Who owns the emerald tricycle?"
     first = {"id": "a", "text": "Nothing of note happened in the village today."}
     client.submit(fill, documents=[first], collection="news").result(60)
-    before = client.submit(ask, **asked)
+    before = client.submit(ask, question=question, collection="news")
     assert [s["source"] for s in before.report(60)["sources"]] == ["a"]
     second = {"id": "b", "text": "The emerald tricycle is owned by the baker's uncle."}
     client.submit(fill, documents=[second], collection="news").result(60)
-    after = client.submit(ask, **asked)
+    after = client.submit(ask, question=question, collection="news")
     assert after.report(60)["sources"][0]["source"] == "b"
     records = {node["id"]: node for node in after.report()["nodes"]}
     assert records["embed"]["reused"]

@@ -18,8 +18,8 @@ from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import FuserLost, HostLost, Stop, ToFuser, ToHost, ToScheduler
 from herasys_rt.runtime.fuser import FuserLoop
 from herasys_rt.runtime.host import HostLoop
-from herasys_rt.runtime.objects import InlineValues, ObjectHold
 from herasys_rt.runtime.kernels import new_kernel
+from herasys_rt.runtime.objects import InlineValues, ObjectHold
 from herasys_rt.runtime.registry import declare
 from herasys_rt.runtime.scheduler import SchedulerLoop
 

@@ -1,0 +1,1 @@
+"""Embedding engines: texts and documents to unit vectors, by the verb ``embed``."""

@@ -1,0 +1,243 @@
+"""The verb ``embed`` over any `Encoder`: what all embedding engines share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from herasys_rt.documents import clean_text
+from herasys_rt.engines.batching import BatchLoop, Job, Piece, Plan, spread
+from herasys_rt.engines.chunking import check_sizes, chunk_document
+from herasys_rt.engines.protocol import Item, Sink, Snapshot
+from herasys_rt.errors import HerasysError, NodeError
+
+Kind = Literal["query", "document"]
+Vectors = NDArray[np.float32]
+
+CHUNK_TOKENS = 200
+OVERLAP_TOKENS = 20
+
+
+class Encoder(Protocol):
+    """A loaded model that turns texts into vectors. Used from one thread only."""
+
+    fingerprint: str
+    """Changes when equal texts may get other vectors."""
+    dimensions: int
+    max_tokens: int
+    """Longest text in tokens, special ones included; the model cuts what is longer."""
+
+    def load(self) -> None:
+        """Load the model. Errors: `EnvironmentFaultError` and its kinds."""
+        ...
+
+    def encode(self, texts: list[str], kind: Kind) -> Vectors:
+        """float32 (len(texts), dimensions); a prefix for ``kind`` is added here."""
+        ...
+
+    def count(self, text: str, kind: Kind) -> int:
+        """Tokens of a text, special ones and the prefix included, before any cut."""
+        ...
+
+    def offsets(self, text: str) -> Sequence[tuple[int, int]]:
+        """(start, end) of each token in characters, without special ones or prefix."""
+        ...
+
+    def close(self) -> None:
+        """Free the model; called after the last use."""
+        ...
+
+
+class EmbeddingEngine:
+    """An `Engine` with the verb ``embed``.
+
+    Arguments: either ``text``, a str (gives float32 (dim,)) or a list of str (gives
+    (n, dim)), with ``kind`` "query" (default) or "document"; or ``documents``, a list of
+    ``{id, text, ...}``, with ``chunk_tokens`` and ``overlap`` (gives ``{"chunks",
+    "vectors"}``, one row per chunk). Vectors have length 1. ``usage`` counts ``items``
+    (texts or chunks), ``tokens`` and, when texts were longer than the model takes,
+    ``truncated_items``.
+    Errors of an item, none of which touches its batch-mates: ``invalid_argument``,
+    ``empty_text``, ``invalid_chunking``, ``not_finite``, ``engine_failed``.
+    """
+
+    verbs = frozenset({"embed"})
+
+    def __init__(self, encoder: Encoder, *, name: str, batch_limit: int) -> None:
+        self._encoder = encoder
+        self._limit = batch_limit
+        self._loop = BatchLoop(f"embedding-{name}", self._work)
+
+    def start(self, sink: Sink) -> None:
+        """Load the model on the engine's thread; blocks."""
+        self._loop.start(sink, self._encoder.load)
+
+    def describe(self) -> dict[str, Any]:
+        """``fingerprint``, ``dimensions``, ``max_tokens`` (and as ``context_tokens``)."""
+        return {
+            "fingerprint": self._encoder.fingerprint,
+            "dimensions": self._encoder.dimensions,
+            "max_tokens": self._encoder.max_tokens,
+            "context_tokens": self._encoder.max_tokens,
+        }
+
+    def submit(self, items: Sequence[Item]) -> None:
+        """Take one batch; its texts share forward passes."""
+        self._loop.submit(items)
+
+    def abort(self, key: str) -> None:
+        """Stop an item: at once when not begun, else after the current sub-batch."""
+        self._loop.abort(key)
+
+    def snapshot(self) -> Snapshot:
+        """Items begun and items waiting."""
+        return self._loop.snapshot()
+
+    def close(self) -> None:
+        """Stop the thread and free the model."""
+        self._loop.close()
+        self._encoder.close()
+
+    def _work(self, jobs: Sequence[Job]) -> None:
+        plans: list[Plan] = []
+        for job in jobs:
+            if not job.live:
+                continue
+            try:
+                plans.append(self._plan(job))
+            except HerasysError as e:
+                job.fail(e)
+        spread(plans, self._limit, self._encode)
+
+    def _encode(self, pieces: list[Piece]) -> list[Vectors]:
+        kind = cast(Kind, pieces[0].group)
+        return list(self._encoder.encode([piece.payload for piece in pieces], kind))
+
+    def _plan(self, job: Job) -> Plan:
+        args = job.item.args
+        if job.item.verb not in self.verbs:
+            raise bad_argument(f"this engine has no verb {job.item.verb!r}")
+        if ("text" in args) == ("documents" in args):
+            raise bad_argument("embed takes either 'text' or 'documents'")
+        return self._texts(job, args) if "text" in args else self._documents(job, args)
+
+    def _texts(self, job: Job, args: Mapping[str, Any]) -> Plan:
+        text = args["text"]
+        kind = args.get("kind", "query")
+        if kind not in ("query", "document"):
+            raise bad_argument(f"'kind' is query or document, not {kind!r}")
+        single = isinstance(text, str)
+        if not single and not isinstance(text, list | tuple):
+            raise bad_argument(f"'text' is a str or a list of str, not {_named(text)}")
+        texts = cast(list[Any], [text] if single else text)
+        pieces = [
+            self._piece(value, kind, "text" if single else f"text[{i}]")
+            for i, value in enumerate(texts)
+        ]
+
+        def assemble(rows: list[Vectors]) -> None:
+            vectors = self._unit(pieces, rows)
+            job.succeed(vectors[0] if single else vectors, usage=self._usage(pieces))
+
+        return Plan(job, pieces, assemble)
+
+    def _documents(self, job: Job, args: Mapping[str, Any]) -> Plan:
+        documents = args["documents"]
+        if not isinstance(documents, list | tuple):
+            raise bad_argument(f"'documents' is a list, not {_named(documents)}")
+        tokens, overlap = self._sizes(args)
+        chunks: list[dict[str, Any]] = []
+        for i, document in enumerate(cast(list[Any], documents)):
+            if not job.live:
+                break
+            _check_document(document, i)
+            chunks += chunk_document(
+                document,
+                max_tokens=tokens,
+                overlap=overlap,
+                offsets=self._encoder.offsets,
+            )
+        pieces = [self._piece(c["text"], "document", f"chunk {c['id']}") for c in chunks]
+
+        def assemble(rows: list[Vectors]) -> None:
+            vectors = self._unit(pieces, rows)
+            value = {"chunks": chunks, "vectors": vectors}
+            job.succeed(value, usage=self._usage(pieces))
+
+        return Plan(job, pieces, assemble)
+
+    def _sizes(self, args: Mapping[str, Any]) -> tuple[int, int]:
+        """Chunk size and overlap in tokens; unasked, no more than the model takes."""
+        room = self._encoder.max_tokens - self._encoder.count("", "document")
+        wish, overlap = args.get("chunk_tokens"), args.get("overlap")
+        tokens = min(CHUNK_TOKENS, room) if wish is None else wish
+        if overlap is None:
+            overlap = min(OVERLAP_TOKENS, tokens // 2) if isinstance(tokens, int) else 0
+        if type(tokens) is not int or type(overlap) is not int:
+            raise bad_argument("'chunk_tokens' and 'overlap' are whole numbers")
+        if tokens > room:
+            raise NodeError(
+                f"chunks of {tokens} tokens exceed the model, which takes {room}",
+                hint=f"Set chunk_tokens to at most {room}.",
+                code="invalid_chunking",
+            )
+        check_sizes(tokens, overlap)
+        return tokens, overlap
+
+    def _piece(self, text: Any, kind: str, label: str) -> Piece:
+        if not isinstance(text, str):
+            raise bad_argument(f"{label} is not a str but {_named(text)}")
+        cleaned = clean_text(text)
+        if not cleaned.strip():
+            raise NodeError(
+                f"{label} is empty: it has nothing to embed",
+                hint="Pass text that is not blank, or leave it out.",
+                code="empty_text",
+            )
+        length = self._encoder.count(cleaned, cast(Kind, kind))
+        return Piece(cleaned, length, group=kind, label=label)
+
+    def _unit(self, pieces: list[Piece], rows: list[Vectors]) -> Vectors:
+        """Rows scaled to length 1, (n, dim). Errors: `NodeError` (``not_finite``)."""
+        if not rows:
+            return np.zeros((0, self._encoder.dimensions), dtype=np.float32)
+        vectors = np.stack(rows)
+        norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        wrong = np.flatnonzero(~np.isfinite(norms) | (norms == 0.0))
+        if wrong.size:
+            named = ", ".join(pieces[i].label for i in wrong[:5])
+            raise NodeError(
+                f"{named}: the model gave a vector that is zero or not finite",
+                hint="Look at this text; if every text does this, the model is damaged.",
+                code="not_finite",
+            )
+        return (vectors / norms[:, None]).astype(np.float32)
+
+    def _usage(self, pieces: list[Piece]) -> dict[str, int]:
+        limit = self._encoder.max_tokens
+        usage = {
+            "items": len(pieces),
+            "tokens": sum(min(piece.length, limit) for piece in pieces),
+        }
+        cut = sum(piece.length > limit for piece in pieces)
+        return {**usage, "truncated_items": cut} if cut else usage
+
+
+def bad_argument(problem: str) -> NodeError:
+    """An argument of a verb that cannot be worked on."""
+    return NodeError(problem, hint="See the operator's ports.", code="invalid_argument")
+
+
+def _check_document(document: Any, at: int) -> None:
+    if not isinstance(document, Mapping):
+        raise bad_argument(f"documents[{at}] is not a record but {_named(document)}")
+    for field in ("id", "text"):
+        if not isinstance(cast(Mapping[str, Any], document).get(field), str):
+            raise bad_argument(f"documents[{at}] has no text field {field!r}")
+
+
+def _named(value: Any) -> str:
+    return type(value).__name__

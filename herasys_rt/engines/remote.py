@@ -1,0 +1,198 @@
+"""What a chat-completions endpoint says, read strictly: answers, streams, refusals.
+
+Pure functions over bytes; `engines.openai` does the talking.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+from herasys_rt.errors import ErrorInfo, NodeError
+
+LONGEST_WAIT_S = 60.0
+"""Most of a server's ``Retry-After`` that is honoured, in seconds."""
+
+_TRANSIENT = frozenset({408, 409, 425, 429})
+_SHOWN = 300
+
+
+class EndpointError(NodeError):
+    """An endpoint's failure; ``retryable`` says that another attempt may succeed."""
+
+    code = "endpoint_failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        code: str = "",
+        retryable: bool = False,
+        **fields: Any,
+    ) -> None:
+        if retryable:
+            fields["retryable"] = True
+        super().__init__(message, hint=hint, code=code, **fields)
+
+    def info(self) -> ErrorInfo:
+        """The error as a value."""
+        again = bool(self.fields.get("retryable"))
+        return ErrorInfo(self.code, self.message, self.hint, again)
+
+
+@dataclass(slots=True)
+class Completion:
+    """An answer as far as it has come: text parts, why it ended, what it consumed."""
+
+    texts: list[str] = field(default_factory=list[str])
+    reason: str = ""
+    usage: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the text, as the server counted them; 1 when it did not."""
+        return self.usage.get("completion_tokens", 1)
+
+    def take(self, data: bytes, where: str) -> str:
+        """Add one event of a stream; the new text. Errors: `EndpointError`."""
+        event = _object(data, where, "an event of its stream")
+        _raise_error(event, where)
+        self._count(event.get("usage"))
+        choices = event.get("choices") or []
+        if not choices:
+            return ""
+        self.reason = choices[0].get("finish_reason") or self.reason
+        text = (choices[0].get("delta") or {}).get("content") or ""
+        if text:
+            self.texts.append(text)
+        return text
+
+    def take_whole(self, answer: dict[str, Any]) -> None:
+        """Fill in from an answer that is no stream. Errors: KeyError, IndexError ..."""
+        choice = answer["choices"][0]
+        self.texts = [choice["message"].get("content") or ""]
+        self.reason = choice.get("finish_reason") or "stop"
+        self._count(answer.get("usage"))
+
+    def _count(self, usage: Any) -> None:
+        if not isinstance(usage, dict):
+            return
+        counts = cast(dict[str, Any], usage)
+        details = counts.get("prompt_tokens_details") or {}
+        found = {
+            "prompt_tokens": counts.get("prompt_tokens"),
+            "completion_tokens": counts.get("completion_tokens"),
+            "cached_tokens": details.get("cached_tokens", 0),
+        }
+        self.usage = {name: n for name, n in found.items() if isinstance(n, int)}
+
+
+def answer_of(data: bytes, kind: str, where: str, into: Completion) -> None:
+    """Read a whole answer of content type ``kind``. Errors: `EndpointError`."""
+    answer = _object(data, where, f"{kind or 'no content type'}")
+    _raise_error(answer, where)
+    try:
+        into.take_whole(answer)
+    except (KeyError, IndexError, TypeError, AttributeError) as e:
+        raise _foreign(where, f"JSON without choices ({e!r})") from e
+
+
+def refusal(status: int, data: bytes, where: str) -> EndpointError:
+    """The error of an HTTP status other than 200."""
+    said, code = _server_message(data)
+    text = f"{where} answered {status}: {said}"
+    if status in _TRANSIENT or status >= 500:
+        hint = "The runtime tries again; lower the pool's slots if this goes on."
+        kind = "endpoint_busy" if status == 429 else "endpoint_failed"
+        return EndpointError(text, code=kind, hint=hint, retryable=True, status=status)
+    if code == "context_length_exceeded" or "maximum context length" in said:
+        hint = "Shorten the prompt (fewer or shorter passages) or lower max_tokens."
+        return EndpointError(text, code="prompt_too_long", hint=hint, status=status)
+    hints = {
+        401: "Check the key in the variable that the option api_key_env names.",
+        403: "Check the key in the variable that the option api_key_env names.",
+        404: "Check base_url (it usually ends with /v1) and the model's name.",
+    }
+    hint = hints.get(status, "Correct the request; the endpoint will not take it as it is.")
+    return EndpointError(text, code="endpoint_refused", hint=hint, status=status)
+
+
+def retry_after_s(header: str | None) -> float:
+    """Seconds to wait from a ``Retry-After`` header, bounded; 0 without one."""
+    if not header:
+        return 0.0
+    try:
+        wait_s = float(header)
+    except ValueError:
+        try:
+            until = parsedate_to_datetime(header)
+        except ValueError:
+            return 0.0
+        wait_s = (until - datetime.now(UTC)).total_seconds()
+    return min(max(wait_s, 0.0), LONGEST_WAIT_S)
+
+
+async def sse_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The data of server-sent events. Works on bytes: a line ends at a line feed only,
+    and a character may arrive in two chunks."""
+    pending, data = b"", list[bytes]()
+    async for chunk in chunks:
+        pending += chunk
+        *lines, pending = pending.split(b"\n")
+        for line in lines:
+            line = line.removesuffix(b"\r")
+            if line.startswith(b"data:"):
+                data.append(line[5:].removeprefix(b" "))
+            elif not line and data:
+                yield b"\n".join(data)
+                data.clear()
+    if pending.startswith(b"data:"):
+        data.append(pending[5:].strip())
+    if data:
+        yield b"\n".join(data)
+
+
+def _object(data: bytes, where: str, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError as e:
+        raise _foreign(where, what) from e
+    if not isinstance(found, dict):
+        raise _foreign(where, what)
+    return cast(dict[str, Any], found)
+
+
+def _foreign(where: str, what: str) -> EndpointError:
+    return EndpointError(
+        f"{where} does not speak the chat-completions protocol: it sent {what}",
+        code="endpoint_not_openai",
+        hint="Check the pool's base_url (it usually ends with /v1) and any proxy between.",
+    )
+
+
+def _raise_error(answer: dict[str, Any], where: str) -> None:
+    """Servers report a failure after the status line as an ``error`` object."""
+    if not answer.get("error"):
+        return
+    said, _ = _server_message(json.dumps(answer).encode())
+    raise EndpointError(f"{where} failed: {said}", code="endpoint_failed", retryable=True)
+
+
+def _server_message(data: bytes) -> tuple[str, str]:
+    """The server's own words and code, shortened; of a page that is no JSON its start."""
+    text = data.decode(errors="replace").strip()
+    try:
+        found: Any = json.loads(text)
+        error: Any = found.get("error", found)
+        if isinstance(error, dict):
+            fields = cast(dict[str, Any], error)
+            words = str(fields.get("message") or fields.get("detail") or fields)
+            return words[:_SHOWN], str(fields.get("code") or "")
+        return str(error)[:_SHOWN], ""
+    except (ValueError, AttributeError):
+        return " ".join(text.split())[:_SHOWN] or "nothing", ""
