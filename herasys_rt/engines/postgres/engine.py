@@ -324,15 +324,15 @@ class PgvectorEngine:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     async def _catch_up(self, conn: AsyncConnection[Any]) -> None:
-        """Listen, then report what moved while nobody listened."""
+        """Listen, then report what moved while nobody listened: at first everything, for
+        results are only shared at revisions that are known beforehand."""
         from herasys_rt.engines.postgres import statements as s
 
         await conn.execute(f"LISTEN {s.CHANNEL}")
         now = dict(await (await conn.execute(s.REVISIONS)).fetchall())
         before = self._revisions
         if before is None:
-            self._revisions = now
-            return
+            before = self._revisions = {}
         for name, revision in now.items():
             self._changed(name, revision)
         dropped = [name for name in before if name not in now]

@@ -296,6 +296,18 @@ def test_changes_made_by_others_are_told(filled: Engine, sink: Recorder, dsn: st
         sink.wait(lambda: ("docs", gone) in sink.changes)
 
 
+def test_a_starting_engine_tells_the_revisions_there_are(filled: Engine, dsn: str) -> None:
+    with open_store(dsn) as store:
+        there = store.show("docs").revision
+    late = Recorder()
+    second = pgvector.create(pool(), dsn)
+    second.start(late)
+    try:
+        assert ("docs", there) in late.changes
+    finally:
+        second.close()
+
+
 def test_searches_and_writes_outlast_kill_9_of_the_server(
     filled: Engine, sink: Recorder, server: EmbeddedPostgres, dsn: str
 ) -> None:
