@@ -93,6 +93,9 @@ def measure(quick: bool) -> dict[str, Any]:
         for repeat in range(repeats):
             c1.append(one_at_a_time(client, runs_1, f"one {repeat}"))
             c100.append(many_at_once(client, runs_100, 100, f"many {repeat}"))
+        nodes = client.status()["counters"]["nodes"]
+    if nodes["executed"] != nodes["submitted"]:
+        raise SystemExit(f"not every node was executed: {nodes}")
     rates = [len(latencies) / wall_s for wall_s, latencies, _ in c100]
     cpu = [1e3 * cpu_s / len(latencies) for _, latencies, cpu_s in c100]
     every_1 = [x for part in c1 for x in part]

@@ -85,8 +85,8 @@ def until(client: Client, what: Any) -> dict[str, Any]:
     pytest.fail(f"it never came to that; the last status was {status}")
 
 
-def llm(status: dict[str, Any]) -> dict[str, Any]:
-    (pool,) = [pool for pool in status["pools"] if pool["resource"] == "llm"]
+def instance(status: dict[str, Any], resource: str) -> dict[str, Any]:
+    (pool,) = [pool for pool in status["pools"] if pool["resource"] == resource]
     return pool["instances"][0]
 
 
@@ -158,7 +158,7 @@ def test_a_cancelled_run_leaves_the_engine_idle(client: Client):
     with pytest.raises(RunCancelledError):
         run.result(30)
     until(client, lambda s: s["counters"]["pools"]["llm"]["running"] == 0)
-    until(client, lambda s: llm(s)["running"] == 0 and llm(s)["waiting"] == 0)
+    until(client, lambda s: instance(s, "llm")["running"] == 0)
     assert client.submit(tell, subject="a lake", tokens=4).result(60)
 
 
@@ -169,15 +169,17 @@ def test_a_prompt_beyond_the_context_is_a_typed_error_with_both_numbers(client: 
     assert caught.value.code == "prompt_too_long"
 
 
-def test_a_large_result_lives_in_the_object_store_and_is_reused_from_there(
+def test_a_large_result_outlives_the_engine_that_produced_it(
     client: Client,
 ):
     # 300 documents of 384 dimensions: the chunks and vectors exceed the inline limit.
     documents = [{"id": f"n{i}", "text": f"Note number {i}."} for i in range(300)]
     before = client.status()["held_values"]
-    for name in ("notes", "more notes"):
-        run = client.submit(fill, documents=documents, collection=name)
-        assert run.result(120)["chunks"] == 300
+    client.submit(fill, documents=documents, collection="notes").result(120)
+    embedder = instance(client.status(), "embedding")
+    os.kill(embedder["pid"], signal.SIGKILL)
+    run = client.submit(fill, documents=documents, collection="more notes")
+    assert run.result(120)["chunks"] == 300
     embedded, stored = run.report()["nodes"]
     assert embedded["reused"] and not stored["reused"]
     # The embedded documents stay for reuse; the runs' large inputs do not.
@@ -185,7 +187,7 @@ def test_a_large_result_lives_in_the_object_store_and_is_reused_from_there(
 
 
 def test_killing_the_llm_in_mid_run_still_yields_the_answer(client: Client):
-    victim = llm(client.status())
+    victim = instance(client.status(), "llm")
     run = client.submit(tell, _stream=True, subject="a patient comet", tokens=400)
     pieces = run.stream()
     first = next(pieces)

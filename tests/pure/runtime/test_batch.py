@@ -1,0 +1,138 @@
+"""Batches over rows, against the loops without Ray."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from herasys_rt import batch
+
+FLOW = """
+from herasys_rt import workflow
+from operators import generate
+
+@workflow
+def answer(question: str):
+    return generate("{question}", question=question)
+"""
+
+
+class EchoEngine:
+    """Answers with the question in capitals; fails on those that say so."""
+
+    verbs = frozenset({"llm.generate"})
+
+    def __init__(self, hand: Any) -> None:
+        self._hand = hand
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hand, name)
+
+    def submit(self, items: Any) -> None:
+        from herasys_rt.errors import ErrorInfo
+
+        for item in items:
+            self._hand.items[item.key] = item
+            question = item.args["var:question"]
+            if "fail" in question:
+                self._hand.fail(item, ErrorInfo("broken", "it broke", "Mend it."))
+            else:
+                self._hand.finish(item, question.upper())
+
+
+@pytest.fixture
+def run_batch(start_runtime, hand_engine, monkeypatch, tmp_path: Path):
+    """``run_batch(text, *flags) -> (exit status, output rows)``."""
+    flow = tmp_path / "flow.py"
+    flow.write_text(FLOW)
+    runtime = start_runtime(llm=EchoEngine(hand_engine()))
+    monkeypatch.setattr(batch, "connect", lambda *_, **__: runtime.connect())
+
+    def run(text: str, *flags: str, name: str = "answer") -> tuple[int, list[Any]]:
+        given, got = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+        given.write_text(text, encoding="utf-8")
+        status = batch.main(
+            [f"{flow}:{name}", "-i", str(given), "-o", str(got), "--quiet", *flags]
+        )
+        rows = got.read_text(encoding="utf-8").splitlines() if got.exists() else []
+        return status, [json.loads(row) for row in rows]
+
+    return run
+
+
+def lines(*rows: Any) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def test_every_row_is_answered_in_order(run_batch):
+    rows = [{"question": f"q{i} Grüße 👩‍🚀"} for i in range(30)]
+    status, out = run_batch(lines(*rows), "--concurrency", "7")
+    assert status == batch.SUCCEEDED
+    assert [row["row"] for row in out] == list(range(1, 31))
+    assert [row["output"] for row in out] == [r["question"].upper() for r in rows]
+
+
+def test_a_bad_row_is_that_rows_error_and_the_exit_status_is_3(run_batch):
+    text = (
+        lines({"question": "a"})
+        + "this is no JSON\n"
+        + lines([1, 2], {"question": 7}, {"nope": "x"}, {"question": "please fail"})
+        + "\n   \n"
+        + lines({"question": "z"})
+    )
+    status, out = run_batch(text)
+    assert status == batch.SOME_ROWS_FAILED
+    codes = [row["error"] and row["error"]["code"] for row in out]
+    assert codes == [
+        *(None, "invalid_row", "invalid_row"),
+        *("invalid_input", "invalid_input", "broken", None),
+    ]
+    assert [out[0]["output"], out[-1]["output"]] == ["A", "Z"]
+    assert "row 2 is not JSON" in out[1]["error"]["message"]
+
+
+def test_no_rows_give_no_output_and_succeed(run_batch):
+    assert run_batch("\n\n") == (batch.SUCCEEDED, [])
+
+
+def test_wrong_use_is_told_with_exit_status_2(run_batch, capsys):
+    assert run_batch("", name="nothing")[0] == batch.USAGE
+    assert "error[workflow_not_found]" in capsys.readouterr().err
+    assert run_batch("", "--concurrency", "0")[0] == batch.USAGE
+    assert batch.main(["missing.py:x", "-i", "nowhere", "-o", "-"]) == batch.USAGE
+
+
+def test_input_is_read_only_as_far_as_it_is_worked_on(
+    start_runtime, hand_engine, tmp_path: Path
+):
+    from herasys_rt.dsl.loading import load_workflow
+
+    flow = tmp_path / "flow.py"
+    flow.write_text(FLOW)
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+    spec = load_workflow(f"{flow}:answer").spec
+    read: list[int] = []
+
+    def rows() -> Any:
+        for number in range(50):
+            read.append(number)
+            yield json.dumps({"question": f"q{number}"})
+
+    got: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: got.extend(batch.run_rows(client, spec, rows(), 4))
+    )
+    thread.start()
+    for count in range(4, 51):
+        seen = engine.wait_for(count)
+        assert len(read) <= count + 2, "the window is bounded"
+        engine.finish(seen[count - 4], "ok")
+    for item in list(engine.items.values()):
+        engine.finish(item, "ok")
+    thread.join(20)
+    assert [row["status"] for row in got] == ["succeeded"] * 50
