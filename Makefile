@@ -77,6 +77,7 @@ endef
 
 # The plain request first: a mirror or a local folder may carry the CPU build.
 define install_torch
+echo "$(PY) -m pip install $(TORCH)"; \
 $(PY) -m pip install --quiet -c constraints.txt '$(TORCH)' 2>$(VENV)/torch.log \
 	|| $(PY) -m pip install --quiet -c constraints.txt '$(TORCH)' \
 		--extra-index-url $(TORCH_CPU_INDEX) \

@@ -129,7 +129,7 @@ def modules(report: dict[str, Any]) -> list[str]:
 
 
 class _progress:
-    """A progress bar on standard error."""
+    """A progress bar: on standard error where answers do not go to the same screen."""
 
     def __init__(self, what: str, total: int) -> None:
         self._bar = Progress(
@@ -137,7 +137,8 @@ class _progress:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            console=console,
+            # A bar moves out of the way only of what its own console prints.
+            console=page if page.is_terminal else console,
         )
         self._task = self._bar.add_task(what, total=total)
 

@@ -13,24 +13,36 @@ Exit status: 0 all rows succeeded, 3 some failed, 1 the batch itself failed, 2 u
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from herasys_rt.client.client import Client, connect
 from herasys_rt.client.run import Run
 from herasys_rt.config import load_config
 from herasys_rt.dsl.loading import load_workflow
-from herasys_rt.errors import ErrorInfo, HerasysError, InputError, UsageError
+from herasys_rt.errors import (
+    ErrorInfo,
+    HerasysError,
+    InputError,
+    InternalError,
+    UsageError,
+)
 from herasys_rt.graph.spec import WorkflowSpec
 
 SUCCEEDED, FAILED, USAGE, SOME_ROWS_FAILED = 0, 1, 2, 3
 
 
+Row = str | bytes
+"""A line of JSON; bytes are UTF-8."""
+
+
 def run_rows(
-    client: Client, spec: WorkflowSpec, rows: Iterable[str], concurrency: int
+    client: Client, spec: WorkflowSpec, rows: Iterable[Row], concurrency: int
 ) -> Iterator[dict[str, Any]]:
     """One report per non-blank row, in order. ``rows`` is read as far as it is needed."""
     faults: dict[int, ErrorInfo] = {}
@@ -44,7 +56,7 @@ _UNREADABLE = {"\0unreadable": True}
 """Stands in for a row that is no object: no workflow takes it, so the run fails."""
 
 
-def _inputs(rows: Iterable[str], faults: dict[int, ErrorInfo]) -> Iterator[dict[str, Any]]:
+def _inputs(rows: Iterable[Row], faults: dict[int, ErrorInfo]) -> Iterator[dict[str, Any]]:
     number = 0
     for row in rows:
         if not row.strip():
@@ -57,10 +69,10 @@ def _inputs(rows: Iterable[str], faults: dict[int, ErrorInfo]) -> Iterator[dict[
             yield _UNREADABLE
 
 
-def _parse(row: str, number: int) -> dict[str, Any]:
+def _parse(row: Row, number: int) -> dict[str, Any]:
     try:
         value = json.loads(row)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise InputError(
             f"row {number} is not JSON: {e}",
             hint='Write one object per line, such as {"question": "..."}.',
@@ -120,17 +132,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _open(path: str, mode: str, standard: IO[str]) -> IO[str]:
-    if path == "-":
-        return standard
-    try:
-        return open(path, mode, encoding="utf-8")
-    except OSError as e:
-        raise UsageError(
-            f"{path} cannot be opened: {e.strerror}", hint="Check the path."
-        ) from e
-
-
 def _run(args: argparse.Namespace) -> int:
     spec = load_workflow(args.workflow).spec
     if args.concurrency < 1:
@@ -138,16 +139,74 @@ def _run(args: argparse.Namespace) -> int:
     config = load_config(args.config) if args.config else None
     tally = _Tally(args.quiet)
     with (
-        _open(args.input, "r", sys.stdin) as rows,
-        _open(args.output, "w", sys.stdout) as out,
+        _open_input(args.input) as given,
+        _open_output(args.output, given) as out,
         connect(config, on_progress=lambda _: None) as client,
     ):
-        for report in run_rows(client, spec, rows, args.concurrency):
-            out.write(json.dumps(report, ensure_ascii=False) + "\n")
-            out.flush()
+        for report in run_rows(client, spec, _lines(given), args.concurrency):
+            _write(out, json.dumps(report, ensure_ascii=False) + "\n", args.output)
             tally.count(report)
         tally.close()
     return SOME_ROWS_FAILED if tally.failed else SUCCEEDED
+
+
+def _open_input(path: str) -> io.FileIO:
+    """Unbuffered: a thread that waits for a terminal must hold no lock at exit."""
+    if path == "-":
+        return io.FileIO(sys.stdin.fileno(), closefd=False)
+    try:
+        return io.FileIO(path)
+    except OSError as e:
+        raise _cannot_open(path, e) from e
+
+
+def _open_output(path: str, given: io.FileIO) -> io.FileIO:
+    if path == "-":
+        return io.FileIO(sys.stdout.fileno(), "w", closefd=False)
+    try:
+        if os.path.exists(path) and os.path.samestat(
+            os.stat(path), os.fstat(given.fileno())
+        ):
+            raise UsageError(
+                f"{path} is the input and would be overwritten",
+                hint="Write to another file.",
+            )
+        return io.FileIO(path, "w")
+    except OSError as e:
+        raise _cannot_open(path, e) from e
+
+
+def _cannot_open(path: str, error: OSError) -> UsageError:
+    return UsageError(f"{path} cannot be opened: {error.strerror}", hint="Check the path.")
+
+
+def _lines(file: io.FileIO) -> Iterator[bytes]:
+    """The lines of an unbuffered file, each as soon as it is there."""
+    rest: list[bytes] = []
+    while chunk := file.read(_CHUNK_BYTES):
+        first, *more = chunk.split(b"\n")
+        rest.append(first)
+        for line in more:
+            yield b"".join(rest)
+            rest = [line]
+    yield b"".join(rest)
+
+
+_CHUNK_BYTES = 64 * 1024
+
+
+def _write(out: io.FileIO, line: str, path: str) -> None:
+    # A lone surrogate is written as the JSON escape that it came as.
+    view = memoryview(line.encode("utf-8", "backslashreplace"))
+    try:
+        while view:
+            view = view[out.write(view) :]
+    except OSError as e:
+        raise HerasysError(
+            f"{path} cannot be written any more: {e.strerror}",
+            hint="Make room there, or see why its reader ended; then run the rest.",
+            code="output_lost",
+        ) from e
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -155,14 +214,19 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         return _run(args)
-    except HerasysError as e:
+    except KeyboardInterrupt:
+        return 130
+    except Exception as e:
         if args.debug:
             raise
+        if not isinstance(e, HerasysError):
+            e = InternalError(
+                f"{type(e).__name__}: {e}",
+                hint="Run it again with --debug and report what it prints.",
+            )
         hint = f"\n  {e.hint}" if e.hint else ""
         print(f"error[{e.code}]: {e.message}{hint}", file=sys.stderr)
         return USAGE if isinstance(e, UsageError) else FAILED
-    except KeyboardInterrupt:
-        return 130
 
 
 if __name__ == "__main__":

@@ -265,7 +265,7 @@ def _pool_faults(pool: PoolConfig) -> list[str]:
 def _read(path: Path | None) -> tuple[str, str]:
     """The text of a configuration and what to call it."""
     if path is None:
-        return default_text(), "the default configuration"
+        return default_text(), "the configuration (the defaults and HERASYS_ variables)"
     try:
         return path.read_text(encoding="utf-8-sig"), str(path)
     except FileNotFoundError as e:

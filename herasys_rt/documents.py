@@ -156,11 +156,14 @@ def _looks_binary(data: bytes) -> bool:
     return odd > len(head) // 20 or nul > len(head) * 3 // 10
 
 
-_DROPPED = ("script", "style", "template", "noscript", "head", "svg", "iframe", "object")
+_DROPPED = (
+    *("script", "style", "template", "noscript", "head", "svg", "iframe", "object"),
+    "nav",  # links to elsewhere, and the same ones on every page
+)
 _BLOCKS = (
     *("address", "article", "aside", "blockquote", "dd", "details", "div", "dl", "dt"),
     *("figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6"),
-    *("header", "hr", "li", "main", "nav", "ol", "p", "section", "summary"),
+    *("header", "hr", "li", "main", "ol", "p", "section", "summary"),
     *("pre", "table", "tr", "ul"),
 )
 _SURROUNDINGS = {

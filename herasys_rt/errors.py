@@ -60,6 +60,9 @@ class HerasysError(Exception):
         self.fields = fields
         if code:
             self.code = code
+        if hint:
+            # A traceback shows it under the message: who calls from Python needs it too.
+            self.add_note(f"hint: {hint}")
 
     def info(self) -> ErrorInfo:
         """The error as a value."""

@@ -88,7 +88,15 @@ class Inbox(Generic[M]):
             socket.setsockopt(zmq.CURVE_SERVER, 1)
             socket.setsockopt(zmq.CURVE_PUBLICKEY, curve[0])
             socket.setsockopt(zmq.CURVE_SECRETKEY, curve[1])
-        socket.bind(address)
+        try:
+            socket.bind(address)
+        except zmq.ZMQError as e:
+            socket.close()
+            raise EnvironmentFaultError(
+                f"no socket can be made at {address}: {e.strerror}",
+                hint="Without that directory the runtime cannot be reached: `herasys "
+                "down`, then `herasys up`.",
+            ) from e
         return socket
 
     def receive(self, timeout_s: float) -> list[M]:
@@ -113,6 +121,12 @@ class Inbox(Generic[M]):
         except (msgspec.MsgspecError, codec.CodecError) as e:
             log.warning("a frame of %d bytes was dropped: %s", len(frame), e)
             return ()
+
+    def remove_neighbour(self, peer: Endpoint) -> None:
+        """Remove the socket file that a process that is gone left beside this one."""
+        path = Path(peer.ipc.removeprefix("ipc://"))
+        if path.parent == self._path.parent and path != self._path:
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Unbind and remove the socket file. Idempotent."""
@@ -187,6 +201,11 @@ class Outbox:
         socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
         socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
         socket.connect(peer.tcp)
+
+    def peers(self) -> list[Endpoint]:
+        """To whom sockets are open."""
+        with self._lock:
+            return list(self._sockets)
 
     def forget(self, peer: Endpoint) -> None:
         """Close the socket to a peer that is gone; what it had not taken is dropped."""

@@ -62,7 +62,8 @@ class StatusRequest(msgspec.Struct, frozen=True, tag=True):
 
 # --- hosts and fuser -> scheduler ---------------------------------------------------
 class HostReady(msgspec.Struct, frozen=True, tag=True):
-    """An engine host has loaded its engine. ``facts`` is `Engine.describe()`."""
+    """An engine host has loaded its engine; said again until it is `Named`. ``facts`` is
+    `Engine.describe()`."""
 
     pool: str
     index: int
@@ -79,12 +80,14 @@ class HostFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class HostLost(msgspec.Struct, frozen=True, tag=True):
-    """The watcher saw the host's process end (``gone``: it will not come back)."""
+    """The watcher saw the host's process ``pid`` end (0: whichever there is; ``gone``:
+    none will follow). Told late, it is about a predecessor of the living one."""
 
     pool: str
     index: int
     reason: str
     gone: bool = False
+    pid: int = 0
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag=True):
@@ -137,6 +140,10 @@ class Named(msgspec.Struct, frozen=True, tag=True):
     instance: str
 
 
+class Announce(msgspec.Struct, frozen=True, tag=True):
+    """The scheduler had given this host up: drop all work, then say `HostReady` again."""
+
+
 class KnowSpec(msgspec.Struct, frozen=True, tag=True):
     """A spec that items to come refer to."""
 
@@ -148,6 +155,12 @@ class KnowClient(msgspec.Struct, frozen=True, tag=True):
 
     client: str
     endpoint: Endpoint
+
+
+class ForgetClient(msgspec.Struct, frozen=True, tag=True):
+    """A client is gone: close what leads to it. Goes to hosts and to the fuser."""
+
+    client: str
 
 
 # --- scheduler, fuser and hosts -> client -------------------------------------------
@@ -189,7 +202,7 @@ class Gone(msgspec.Struct, frozen=True, tag=True):
 
 
 FromClient = Hello | Submit | Cancel | Ping | Goodbye | StatusRequest
-ToFuser = FromClient | events.SpecRegistered | Catalogue | Stop
+ToFuser = FromClient | events.SpecRegistered | Catalogue | ForgetClient | Stop
 ToScheduler = (
     FromClient
     | events.Event
@@ -203,8 +216,10 @@ ToScheduler = (
 )
 ToHost = (
     Named
+    | Announce
     | KnowSpec
     | KnowClient
+    | ForgetClient
     | commands.StartBatch
     | commands.AbortItem
     | commands.AddSubscriber

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -46,13 +48,23 @@ def herasys(
     """
 
 
-app.command("up", rich_help_panel="Runtime")(lifecycle.up)
-app.command("status", rich_help_panel="Runtime")(lifecycle.status)
-app.command("down", rich_help_panel="Runtime")(lifecycle.down)
-app.command("run", rich_help_panel="Work")(runs.run)
-app.command("graph", rich_help_panel="Work")(workflows.graph)
-app.command("ingest", rich_help_panel="Data")(ingestion.ingest)
+def _add(panel: str, command: Callable[..., Any]) -> None:
+    app.command(command.__name__, help=_reflowed(command), rich_help_panel=panel)(command)
+
+
+def _reflowed(command: Callable[..., Any]) -> str:
+    """A command's docstring with its paragraphs unwrapped: a screen has its own width."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
+
+
+_add("Runtime", lifecycle.up)
+_add("Runtime", lifecycle.status)
+_add("Runtime", lifecycle.down)
+_add("Work", runs.run)
+_add("Work", workflows.graph)
+_add("Data", ingestion.ingest)
 app.add_typer(collections.app, name="collections", rich_help_panel="Data")
-app.command("models", rich_help_panel="Machine")(diagnosis.models)
-app.command("doctor", rich_help_panel="Machine")(diagnosis.doctor)
-app.command("version", rich_help_panel="Machine")(diagnosis.version)
+_add("Machine", diagnosis.models)
+_add("Machine", diagnosis.doctor)
+_add("Machine", diagnosis.version)

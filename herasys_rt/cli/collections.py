@@ -81,14 +81,16 @@ def drop(
     """
     with Output(json) as output:
         if not yes:
-            _confirm(name)
+            _refuse_without_terminal(name)
         with _store(config) as store:
+            if not yes:
+                _confirm(name, store.show(name).chunks)
             store.drop(name)
         output.console.print(f"dropped {name}", markup=False, highlight=False)
         output.emit({"dropped": name, "error": None})
 
 
-def _confirm(name: str) -> None:
+def _refuse_without_terminal(name: str) -> None:
     import sys
 
     if not sys.stdin.isatty():
@@ -96,9 +98,11 @@ def _confirm(name: str) -> None:
             f"dropping {name!r} needs a yes and there is nobody to ask",
             hint="Add --yes.",
         )
-    typer.confirm(
-        f"Drop the collection {name!r} with all its chunks?", abort=True, err=True
-    )
+
+
+def _confirm(name: str, chunks: int) -> None:
+    question = f"Drop the collection {name!r} with its {chunks:,} chunks?"
+    typer.confirm(question, abort=True, err=True)
 
 
 def _plain(entry: Any) -> dict[str, Any]:
@@ -114,7 +118,14 @@ def _table(found: list[dict[str, Any]]) -> Any:
     from rich.table import Table
 
     columns = list(found[0])
-    table = Table(*columns)
+    table = Table()
+    for column in columns:
+        is_count = isinstance(found[0][column], int)
+        table.add_column(column, justify="right" if is_count else "left", overflow="fold")
     for entry in found:
-        table.add_row(*(str(entry.get(column, "")) for column in columns))
+        table.add_row(*(_cell(entry[column]) for column in columns))
     return table
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

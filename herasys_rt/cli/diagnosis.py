@@ -43,7 +43,9 @@ def models(json: JsonOption = None) -> None:
         from herasys_rt.engines.models import known_models
 
         known = [dataclasses.asdict(model) for model in known_models()]
-        table = Table("name", "kind", "ready", "context", "package", "licence")
+        table = Table()
+        for title in ("name", "kind", "ready", "context", "package", "licence"):
+            table.add_column(title, overflow="fold")
         for model in known:
             table.add_row(
                 model["alias"],

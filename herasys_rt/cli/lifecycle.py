@@ -82,6 +82,13 @@ def public(status_: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
+_COUNTERS = {
+    "runs": ("accepted", "active", "succeeded", "failed", "cancelled", "refused"),
+    "nodes": ("submitted", "executed", "fused", "reused", "failed", "cancelled"),
+}
+"""Which of the scheduler's counters a human is shown."""
+
+
 def _show(output: Output, status_: dict[str, Any]) -> None:
     console = output.console
     if status_.get("state") == "silent":
@@ -93,10 +100,10 @@ def _show(output: Output, status_: dict[str, Any]) -> None:
         console.print(f"The runtime is [bold green]up[/bold green]{_facts(status_)}.")
     if status_.get("pools"):
         console.print(_pool_table(status_["pools"]))
-    for title in ("runs", "counters"):
-        values = {k: v for k, v in (status_.get(title) or {}).items() if _is_flat(v)}
-        if values:
-            told = ", ".join(f"{name} {value}" for name, value in values.items())
+    for title, names in _COUNTERS.items():
+        counts = (status_.get("counters") or {}).get(title) or {}
+        told = ", ".join(f"{counts[name]} {name}" for name in names if name in counts)
+        if told:
             console.print(f"{title}: {told}", highlight=False)
     if status_.get("job_address"):
         console.print(_job_line(status_), highlight=False, markup=False, soft_wrap=True)
@@ -121,22 +128,25 @@ def _job_line(status_: dict[str, Any]) -> str:
 
 
 def _pool_table(pools: list[dict[str, Any]]) -> Any:
+    from rich import box
     from rich.table import Table
 
-    table = Table("pool", "resource", "engine", "model", "instance", "state", "running")
+    # An instance is named after its pool, and a pool mostly after its resource: what
+    # repeats is left out, so that the table fits 80 columns.
+    served = any(pool.get("resource") != pool.get("name") for pool in pools)
+    titles = ("instance", *(["resource"] if served else []), "engine", "model", "state")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    table.add_column("running", justify="right", no_wrap=True)
     for pool in pools:
-        first = [str(pool.get(k) or "") for k in ("name", "resource", "engine", "model")]
+        what = [str(pool.get(k) or "") for k in titles[1:-1]]
         for instance in pool.get("instances") or [{}]:
             slots = instance.get("slots", pool.get("slots", 0))
             load = f"{instance.get('running', 0)}/{slots}"
-            rest = [str(instance.get("id", "-")), str(instance.get("state", "none")), load]
-            table.add_row(*first, *rest)
-            first = [""] * 4
+            name = str(instance.get("id") or pool.get("name"))
+            table.add_row(name, *what, str(instance.get("state", "none")), load)
     return table
-
-
-def _is_flat(value: Any) -> bool:
-    return isinstance(value, str | int | float)
 
 
 def duration(seconds: float) -> str:

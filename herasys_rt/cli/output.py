@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from typer import Abort, Exit
+
 from herasys_rt.errors import EnvironmentFaultError, HerasysError
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ class Output:
     one JSON object given to `emit` is all that standard output or the file gets: answers,
     and whatever libraries and child processes print, go to standard error. If the
     command fails before it emitted, the object is ``failure`` with ``error`` filled in.
+    Where the object itself goes to a screen, answers are not told a second time.
     """
 
     def __init__(
@@ -36,6 +39,8 @@ class Output:
         self._failure = failure or {}
         self._emitted = False
         self._saved: int | None = None
+        self.in_words = True
+        """Whether answers are also told in words: not where a screen shows the object."""
         self._python: contextlib.redirect_stdout[Any] | None = None
 
     def __enter__(self) -> Output:
@@ -43,6 +48,7 @@ class Output:
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
                 self._saved = os.dup(_STDOUT)
+                self.in_words = self.json_path != "-" or not os.isatty(_STDOUT)
                 os.dup2(_STDERR, _STDOUT)
             # What prints through a replaced sys.stdout does not pass descriptor 1.
             self._python = contextlib.redirect_stdout(sys.stderr)
@@ -56,13 +62,17 @@ class Output:
         trace: TracebackType | None,
     ) -> None:
         self._restore()
-        if self.json and not self._emitted and isinstance(error, HerasysError):
-            self.emit({**self._failure, "error": error.info().to_json()})
+        if not isinstance(error, Exception) or isinstance(error, _NO_FAILURE):
+            return
+        if self.json and not self._emitted:
+            self.emit({**self._failure, "error": told_error(error).info().to_json()})
 
     @property
     def console(self) -> Console:
         """For answers and tables."""
-        return _console(stderr=self.json)
+        console = _console(stderr=self.json)
+        console.quiet = not self.in_words
+        return console
 
     @property
     def progress(self) -> Console:
@@ -106,6 +116,21 @@ class Output:
             os.dup2(self._saved, _STDOUT)
             os.close(self._saved)
             self._saved = None
+
+
+_NO_FAILURE = (Exit, Abort, BrokenPipeError)
+
+
+def told_error(error: Exception) -> HerasysError:
+    """The error to tell for an exception: itself, or that it should not have happened."""
+    if isinstance(error, HerasysError):
+        return error
+    return HerasysError(
+        f"{type(error).__name__}: {error}",
+        code="internal",
+        hint="This should not have happened. Run it again with --debug and report what "
+        "it prints.",
+    )
 
 
 def report_error(error: HerasysError) -> None:

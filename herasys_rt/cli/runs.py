@@ -35,6 +35,9 @@ _NO_REPORT: dict[str, Any] = {
 }
 """What ``--json`` prints for a run that never became one."""
 
+_SOURCE_COLUMNS = 100
+"""Longest line about a source, also where the screen is wider."""
+
 
 def run(
     target: WorkflowArgument,
@@ -77,7 +80,7 @@ def run(
 
     herasys run examples/hello.py:hello --input name=Ada
 
-    herasys run examples/stdlib_rag.py:rag -i question='What does zip do?' --stream
+    herasys run examples/stdlib_rag.py:rag -i question='What is zlib?' --stream
 
     herasys run examples/stdlib_rag.py:rag -i question=@question.txt --json
     """
@@ -165,7 +168,11 @@ def _print_stream(run_: Run, output: Output, timeout_s: float | None) -> None:
         late.set()
         _cancel(run_)
 
-    patience = None if timeout_s is None else threading.Timer(timeout_s, give_up)
+    patience = (
+        None
+        if timeout_s is None
+        else threading.Timer(min(timeout_s, threading.TIMEOUT_MAX), give_up)
+    )
     said = False
     try:
         if patience is not None:
@@ -188,11 +195,19 @@ def _finish(report: dict[str, Any], output: Output, *, streamed: bool) -> int:
     """Print a report; the exit status."""
     succeeded = report["status"] == "succeeded"
     console = output.console
-    if succeeded and not (streamed and isinstance(report["output"], str)):
+    said = streamed and isinstance(report["output"], str)
+    if succeeded and not said and output.in_words:
         _print_output(report["output"], output)
-    for position, source in enumerate(report.get("sources") or [], start=1):
+    sources = report.get("sources") or []
+    if sources:
+        # A model may write lines that look like sources: these are set apart from its text.
+        console.print("\n[bold]sources[/bold]")
+    for position, source in enumerate(sources, start=1):
         console.print(
-            source_line(position, source), soft_wrap=True, markup=False, highlight=False
+            source_line(position, source, console.width),
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
         )
     output.progress.print(summary(report), style="dim", markup=False, highlight=False)
     output.emit(report)
@@ -215,14 +230,15 @@ def _print_output(value: Any, output: Output) -> None:
         output.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
-def source_line(position: int, source: dict[str, Any]) -> str:
-    """``[1] textwrap (0.83): the first words of the chunk``."""
+def source_line(position: int, source: dict[str, Any], width: int) -> str:
+    """``[1] textwrap (0.83): the first words of the chunk``, on one line of ``width``."""
     text = " ".join(str(source.get("text", "")).split())
-    start = text if len(text) <= 72 else text[:71] + "…"
     name = source.get("source") or source.get("id") or "?"
     score = source.get("score")
     scored = f" ({score:.2f})" if isinstance(score, int | float) else ""
-    return f"[{position}] {name}{scored}: {start}"
+    line = f"[{position}] {name}{scored}: {text}"
+    limit = min(width, _SOURCE_COLUMNS)
+    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def summary(report: dict[str, Any]) -> str:

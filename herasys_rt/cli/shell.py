@@ -9,18 +9,18 @@ import sys
 import traceback
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 from typer import Abort
 from typer.exceptions import TyperException
 
-from herasys_rt.cli.output import report_error
+from herasys_rt.cli.output import Output, report_error, told_error
 from herasys_rt.errors import HerasysError, UsageError
 
 OK = 0
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
-TERMINATED = 143
 
 
 def execute(arguments: list[str]) -> int:
@@ -30,13 +30,12 @@ def execute(arguments: list[str]) -> int:
     traceback that led to them.
     """
     arguments, debug = take_debug(arguments)
+    arguments = plain_json(arguments)
     try:
-        with _ended_by_sigterm():
+        with _ended_by_signals():
             from herasys_rt.cli.app import app
 
-            status = app(
-                args=plain_json(arguments), prog_name="herasys", standalone_mode=False
-            )
+            status = app(args=arguments, prog_name="herasys", standalone_mode=False)
         return status if isinstance(status, int) else OK
     except HerasysError as error:
         _trace(debug)
@@ -49,19 +48,12 @@ def execute(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except TyperException as error:
-        return _refuse(error)
+        return _refuse(error, arguments)
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else FAILED
     except Exception as error:
         _trace(debug)
-        report_error(
-            HerasysError(
-                f"{type(error).__name__}: {error}",
-                code="internal",
-                hint="This should not have happened. Run it again with --debug and "
-                "report what it prints.",
-            )
-        )
+        report_error(told_error(error))
         return FAILED
 
 
@@ -99,16 +91,24 @@ def plain_json(arguments: list[str]) -> list[str]:
     return plain
 
 
-def _refuse(error: TyperException) -> int:
-    """Tell what is wrong with a command line."""
+def _refuse(error: TyperException, arguments: list[str]) -> int:
+    """Tell what is wrong with a command line; no command is there to give its JSON."""
     message = getattr(error, "format_message", lambda: str(error))()
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message, file=sys.stderr)
         return USAGE
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "herasys")
-    usage = UsageError(message, hint=f"Run `{command} --help` for how to use it.")
+    hint = f"Run `{command} --help` for how to use it."
+    if command.endswith(" run") and "unexpected extra argument" in message:
+        hint = f"Inputs are given as --input NAME=VALUE. {hint}"
+    usage = UsageError(message, hint=hint)
     report_error(usage)
+    for word in arguments:
+        if word.startswith("--json="):
+            with contextlib.suppress(HerasysError):
+                Output(word.removeprefix("--json=")).emit({"error": usage.info().to_json()})
+            break
     return USAGE
 
 
@@ -118,18 +118,22 @@ def _trace(debug: bool) -> None:
 
 
 @contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that what a command started is stopped."""
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM, and SIGHUP when the terminal closes, unwind the stack, so that what a
+    command started is stopped."""
 
-    def end(_: int, __: FrameType | None) -> None:
-        raise SystemExit(TERMINATED)
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
 
+    before: dict[int, Any] = {}
     try:
-        before = signal.signal(signal.SIGTERM, end)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:  # nohup means it to be ignored
+                before[number] = signal.signal(number, end)
     except ValueError:  # not the main thread: whoever embeds us handles signals
-        yield
-        return
+        pass
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -7,13 +7,20 @@ import atexit
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from typing import Any, Protocol, cast
 
 from herasys_rt.client.link import Link
 from herasys_rt.client.run import AsyncRun, Run
 from herasys_rt.config import Config
-from herasys_rt.errors import HerasysError
+from herasys_rt.errors import HerasysError, InputError
 from herasys_rt.graph import codec
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.graph.validation import check_inputs
@@ -21,6 +28,12 @@ from herasys_rt.ids import new_id
 
 _BUFFERED_RUNS = 1000
 """Finished runs that `map` keeps for a slow consumer before it stops submitting."""
+
+
+_NAME_LIMIT = 200
+
+_FEEDER_PATIENCE_S = 1.0
+"""How long leaving `map` waits for its thread, which may be reading an input."""
 
 
 class HasSpec(Protocol):
@@ -61,15 +74,25 @@ class Client:
         """Start a run and return its handle at once.
 
         ``_stream`` makes `Run.stream` yield text as it is produced. ``_run_id`` repeats
-        a submission: a run id is executed once. Errors: `InputError` before anything
-        runs, `RuntimeStateError`.
+        a submission: a run id is executed once, and while its run is at work the same
+        handle comes back. Errors: `InputError` before anything runs, `RuntimeStateError`.
         """
-        spec = workflow if isinstance(workflow, WorkflowSpec) else workflow.spec
+        return self._start(workflow, inputs, _stream, _run_id)
+
+    def _start(
+        self,
+        workflow: HasSpec | WorkflowSpec,
+        inputs: Mapping[str, Any],
+        stream: bool = False,
+        run_id: str | None = None,
+    ) -> Run:
+        spec = _spec_of(workflow)
         checked = check_inputs(spec, inputs)
-        run = Run(_run_id or new_id("run"), spec, checked, self._link)
-        message = self._link.make_submit(run.id, spec, codec.encode(checked), _stream)
-        self._link.submit(run, spec, message)
-        return run
+        if run_id is not None:
+            _check_name("run id", run_id)
+        run = Run(run_id or new_id("run"), spec, checked, self._link)
+        message = self._link.make_submit(run.id, spec, codec.encode(checked), stream)
+        return self._link.submit(run, spec, message)
 
     def map(
         self,
@@ -85,14 +108,11 @@ class Client:
         iteration early cancels what still runs. Inputs that do not fit yield a run that
         failed with `InputError`.
         """
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
         return _Window(self, workflow, inputs, concurrency).results()
 
     def failed_run(self, workflow: HasSpec | WorkflowSpec, error: HerasysError) -> Run:
         """A run that has already ended with ``error``; it never leaves this process."""
-        spec = workflow if isinstance(workflow, WorkflowSpec) else workflow.spec
-        run = Run(new_id("run"), spec, {}, self._link)
+        run = Run(new_id("run"), _spec_of(workflow), {}, self._link)
         run.fail(error.info())
         return run
 
@@ -114,6 +134,37 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _spec_of(workflow: HasSpec | WorkflowSpec) -> WorkflowSpec:
+    spec = getattr(workflow, "spec", workflow)
+    if isinstance(spec, WorkflowSpec):
+        return spec
+    raise InputError(
+        f"a {type(workflow).__name__} is no workflow",
+        hint="Give a function decorated with @workflow, or a WorkflowSpec.",
+        code="not_a_workflow",
+    )
+
+
+def _check_name(what: str, name: object) -> None:
+    """Names travel in messages and signatures: short texts. Errors: `InputError`."""
+    fits = isinstance(name, str) and 0 < len(name) <= _NAME_LIMIT
+    if not fits or codec.fault_of(name):
+        raise InputError(
+            f"a {what} is a text of 1 to {_NAME_LIMIT} characters, not {name!r:.60}",
+            hint="Give a short name, or leave it out.",
+            code=f"invalid_{what.replace(' ', '_')}",
+        )
+
+
+def _named(inputs: object) -> Mapping[str, Any]:
+    if isinstance(inputs, Mapping):
+        return cast("Mapping[str, Any]", inputs)
+    raise InputError(
+        f"the inputs of a run are a {type(inputs).__name__}, not names with values",
+        hint='Give one mapping per run, such as {"question": "..."}.',
+    )
 
 
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -139,6 +190,8 @@ class _Window:
         inputs: Iterable[Mapping[str, Any]],
         concurrency: int,
     ) -> None:
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
         self._client = client
         self._workflow = workflow
         self._inputs = inputs
@@ -146,11 +199,12 @@ class _Window:
         self._room = threading.Semaphore(concurrency + _BUFFERED_RUNS)
         self._changed = threading.Condition()
         self._runs: deque[Run] = deque()
+        self._awaited: tuple[Run, ...] = ()
         self._exhausted = False
         self._abandoned = False
         self._fault: BaseException | None = None
 
-    def results(self) -> Iterator[Run]:
+    def results(self) -> Generator[Run]:
         feeder = threading.Thread(target=self._feed, name="map", daemon=True)
         feeder.start()
         try:
@@ -161,17 +215,32 @@ class _Window:
             if self._fault is not None:
                 raise self._fault
         finally:
-            self._abandoned = True
-            self._free.release()
-            self._room.release()
-            for run in list(self._runs):
-                run.cancel()
-            feeder.join()
+            self.abandon()
+            # Inputs may be waiting for something outside, such as a terminal: the feeder
+            # then ends with its next one, and cancels what it might have submitted.
+            feeder.join(_FEEDER_PATIENCE_S)
+
+    def abandon(self) -> None:
+        """Nobody takes results any more: cancel what runs and wake who waits."""
+        self._abandoned = True
+        self._free.release()
+        self._room.release()
+        self._cancel_rest()
+        with self._changed:
+            self._changed.notify()
+
+    def _cancel_rest(self) -> None:
+        for run in [*self._awaited, *self._runs]:
+            run.cancel()
 
     def _next(self) -> Run | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._runs or self._exhausted)
-            return self._runs.popleft() if self._runs else None
+            self._changed.wait_for(lambda: self._runs or self._exhausted or self._abandoned)
+            if self._abandoned or not self._runs:
+                return None
+            run = self._runs.popleft()
+            self._awaited = (run,)
+            return run
 
     def _feed(self) -> None:
         try:
@@ -190,10 +259,12 @@ class _Window:
         with self._changed:
             self._exhausted = True
             self._changed.notify()
+        if self._abandoned:
+            self._cancel_rest()
 
     def _submit(self, inputs: Mapping[str, Any]) -> Run:
         try:
-            return self._client.submit(self._workflow, **inputs)
+            return self._client._start(self._workflow, _named(inputs))
         except HerasysError as e:
             return self._client.failed_run(self._workflow, e)
 
@@ -231,13 +302,21 @@ class AsyncClient:
         concurrency: int = 8,
     ) -> AsyncIterator[AsyncRun]:
         """See `Client.map`."""
-        runs = self._client.map(workflow, inputs, concurrency=concurrency)
-        done = object()
+        window = _Window(self._client, workflow, inputs, concurrency)
+        runs = window.results()
+        asked: asyncio.Future[Run | None] | None = None
         try:
-            while (run := await asyncio.to_thread(next, runs, done)) is not done:
-                yield AsyncRun(run)  # pyright: ignore[reportArgumentType]
+            while True:
+                asked = asyncio.ensure_future(asyncio.to_thread(next, runs, None))
+                run = await asyncio.shield(asked)  # The thread goes on when we must not.
+                if run is None:
+                    return
+                yield AsyncRun(run)
         finally:
-            await asyncio.to_thread(runs.close)  # pyright: ignore
+            window.abandon()
+            if asked is not None:
+                await asyncio.wait([asked])
+            await asyncio.to_thread(runs.close)
 
     async def status(self) -> dict[str, Any]:
         """See `Client.status`."""
@@ -264,17 +343,18 @@ def connect(
 
     Blocking, and free of any event loop, so it also works inside a running one. A
     private runtime is started with ``config`` (None: the laptop defaults) and ends with
-    the client. ``tenant`` is the connection's isolation scope. Errors:
-    `EnvironmentFaultError` and its kinds, `ConfigError`, `UnknownModelError`.
+    the client. ``tenant`` is the connection's isolation scope. Errors: `InputError` for
+    a tenant that is no name, `EnvironmentFaultError` and its kinds, `ConfigError`,
+    `UnknownModelError`.
     """
     from herasys_rt.runtime.attach import attach
 
+    _check_name("tenant", tenant)
     found = attach(config, on_progress)
-    link = Link(found.scheduler, tenant)
     try:
-        link.open()
+        link = Link(found.scheduler, tenant)
+        link.open()  # Closes itself when nobody answers.
     except BaseException:
-        link.close()
         found.release()
         raise
     return Client(link, found.kind, found.release, found.dsn)

@@ -66,28 +66,36 @@ class Link:
         self._closed = False
         self._gone: ErrorInfo | None = None
         self._heard_s = time.monotonic()
-        self._thread = threading.Thread(target=self._receive, name="link", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="link", daemon=True)
 
     def open(self) -> None:
-        """Introduce this client. Errors: `RuntimeStateError` when nobody answers."""
-        self._outbox.send(self._scheduler, self._hello)
-        self._thread.start()
-        if not self._welcomed.wait(_WELCOME_S):
+        """Introduce this client. Errors: `RuntimeStateError` when nobody answers; the
+        link is closed then."""
+        try:
+            self._outbox.send(self._scheduler, self._hello)
+            self._thread.start()
+            if not self._welcomed.wait(_WELCOME_S):
+                raise RuntimeStateError(
+                    f"the runtime did not answer within {_WELCOME_S:.0f} s",
+                    hint="`herasys status` shows how it is; `herasys down` clears it up.",
+                )
+        except BaseException:
             self.close()
-            raise RuntimeStateError(
-                f"the runtime did not answer within {_WELCOME_S:.0f} s",
-                hint="`herasys status` shows how it is; `herasys down` clears it up.",
-            )
+            raise
 
     # --- sending (any thread) -------------------------------------------------------
-    def submit(self, run: Run, spec: WorkflowSpec, message: Submit) -> None:
-        """Send a run. Errors: `RuntimeStateError` when the runtime is gone."""
+    def submit(self, run: Run, spec: WorkflowSpec, message: Submit) -> Run:
+        """Send a run; gives the run of that id that is at work already, if there is one.
+        Errors: `RuntimeStateError` when the runtime is gone."""
         with self._lock:
             self._check_open()
-            self._runs[run.id] = run
+            known = self._runs.setdefault(run.id, run)
+            if known is not run:
+                return known
             self._unaccepted[run.id] = (spec, message)
             self._post_submit(spec, message)
         self._flush()
+        return run
 
     def make_submit(
         self, run_id: str, spec: WorkflowSpec, inputs: bytes, stream: bool
@@ -139,6 +147,14 @@ class Link:
             )
 
     # --- receiving (the link's thread) ----------------------------------------------
+    def _serve(self) -> None:
+        try:
+            self._receive()
+        except Exception as e:  # Nobody may wait for a link that no longer listens.
+            log.exception("the client's link broke")
+            self._runtime_gone(Gone(f"this client's link broke ({type(e).__name__}: {e})"))
+        self._inbox.close()
+
     def _receive(self) -> None:
         takers = {
             FinishRun: self._finish,
@@ -165,14 +181,21 @@ class Link:
                 if now - self._heard_s > _SILENCE_LIMIT_S:
                     self._runtime_gone(Gone("it has stopped answering"))
             self._outbox.flush()
-        self._inbox.close()
 
     def _finish(self, message: FinishRun) -> None:
         run = self._forget(message.run_id)
-        if run is not None:
+        if run is None:
+            return
+        try:
             run.finish(message)
+        except Exception:
+            with self._lock:  # `_serve` tells it with everybody else.
+                self._runs[run.id] = run
+            raise
 
     def _refuse(self, message: RefuseRun) -> None:
+        if message.run_id not in self._unaccepted:
+            return  # A submission that was sent twice; the run is taken or has ended.
         run = self._forget(message.run_id)
         if run is not None:
             run.fail(message.error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,11 +19,13 @@ from herasys_rt.errors import (
     RunError,
     error_from_info,
 )
-from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.graph.spec import NodeRef, WorkflowSpec
 from herasys_rt.messages import Piece
 
 if TYPE_CHECKING:
     from herasys_rt.client.link import Link
+
+log = logging.getLogger(__name__)
 
 DoneCallback = Callable[["Run"], None]
 
@@ -41,6 +44,7 @@ class Run:
         self._changed = threading.Condition()
         self._callbacks: list[DoneCallback] = []
         self._report: RunReport | None = None
+        self._streamed = _streamed_node(spec)
         self._text: list[str] = []
         self._length = 0
 
@@ -85,37 +89,37 @@ class Run:
         """Text pieces of the output as they are produced; together they are the result.
 
         Ends when the run does. Runs submitted without streaming yield their text at
-        once. Errors: as `result`, also in the middle.
+        once; a workflow with several outputs streams none of them. Errors: as `result`,
+        also in the middle.
         """
-        sent = 0
+        taken = 0
         while True:
             with self._changed:
-                while self._length <= sent and self._report is None:
+                while len(self._text) <= taken and self._report is None:
                     self._changed.wait()
                 report = self._report
-                text = "".join(self._text)[sent:]
-            if text:
-                sent += len(text)
-                yield text
+                fresh = self._text[taken:]
+            if fresh:
+                taken += len(fresh)
+                yield "".join(fresh)
             elif report is not None:
-                yield from self._rest_of_stream(sent, report)
+                yield from self._rest_of_stream("".join(self._text[:taken]), report)
                 return
 
-    def _rest_of_stream(self, sent: int, report: RunReport) -> Iterator[str]:
+    def _rest_of_stream(self, streamed: str, report: RunReport) -> Iterator[str]:
         if report.error is not None:
             raise self.failure(report)
         output = report.output
         if not isinstance(output, str):
             return
-        streamed = "".join(self._text)
-        if not output.startswith(streamed[:sent]):
+        if not output.startswith(streamed):
             raise RunError(
                 f"run {self.id} was repeated after a loss and its text changed",
                 hint="Take the text from result(); what was streamed is void.",
                 code="stream_diverged",
             )
-        if output[sent:]:
-            yield output[sent:]
+        if output[len(streamed) :]:
+            yield output[len(streamed) :]
 
     def cancel(self) -> None:
         """Ask for the run to stop; `result` then raises `RunCancelledError`. Does
@@ -124,8 +128,8 @@ class Run:
             self._link.cancel(self)
 
     def add_done_callback(self, callback: DoneCallback) -> None:
-        """Call ``callback(run)`` when the run ends, on the link's thread: be brief. Calls
-        at once when it already has."""
+        """Call ``callback(run)`` when the run ends, on the link's thread: be brief; what
+        it raises is logged. Calls at once when the run already has ended."""
         with self._changed:
             if self._report is None:
                 self._callbacks.append(callback)
@@ -134,15 +138,21 @@ class Run:
 
     def _wait(self, timeout_s: float | None) -> RunReport:
         if self._report is None:
+            if timeout_s is not None:
+                timeout_s = min(timeout_s, threading.TIMEOUT_MAX)
             with self._changed:
                 if not self._changed.wait_for(lambda: self._report is not None, timeout_s):
-                    raise ResultTimeoutError(
-                        f"run {self.id} has not ended within {timeout_s:g} s",
-                        hint="It goes on: call result() again, or cancel().",
-                        run_id=self.id,
-                    )
+                    raise self.too_slow(timeout_s)
         assert self._report is not None
         return self._report
+
+    def too_slow(self, timeout_s: float | None) -> ResultTimeoutError:
+        """What is raised when the run has not ended in the time the caller gave it."""
+        return ResultTimeoutError(
+            f"run {self.id} has not ended within {timeout_s or 0:g} s",
+            hint="It goes on: call result() again, or cancel().",
+            run_id=self.id,
+        )
 
     def failure(self, report: RunReport) -> HerasysError:
         """The exception a failed or cancelled outcome stands for."""
@@ -154,6 +164,8 @@ class Run:
     # --- what the link tells --------------------------------------------------------
     def take_piece(self, piece: Piece) -> None:
         """More text; what is already here (a repeated attempt) is dropped."""
+        if piece.node != self._streamed:
+            return
         with self._changed:
             fresh = piece.text[max(0, self._length - piece.offset) :]
             if piece.offset <= self._length and fresh:
@@ -181,7 +193,18 @@ class Run:
             callbacks, self._callbacks = self._callbacks, []
             self._changed.notify_all()
         for callback in callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception:  # Users' code must not end the thread of every run.
+                log.exception("a done callback of run %s failed", self.id)
+
+
+def _streamed_node(spec: WorkflowSpec) -> int | None:
+    """The node whose text is the output; None when the output is more than one text."""
+    output = spec.outputs.get("output")
+    if len(spec.outputs) == 1 and isinstance(output, NodeRef):
+        return spec.index.get(output.node)
+    return None
 
 
 class AsyncRun:
@@ -215,7 +238,8 @@ class AsyncRun:
         try:
             await asyncio.wait_for(ended, timeout_s)
         except TimeoutError:
-            self._run.result(timeout_s=0)  # Raises the typed error, or has just ended.
+            if not self._run.done():
+                raise self._run.too_slow(timeout_s) from None
 
     async def result(self, timeout_s: float | None = None) -> Any:
         """See `Run.result`."""

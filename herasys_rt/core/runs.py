@@ -31,14 +31,20 @@ def register(state: State, spec: WorkflowSpec) -> None:
 
 
 def submit(state: State, event: RunSubmitted) -> None:
-    """Take a run, or refuse it with the reason; a known run id is acknowledged again.
+    """Take a run, or refuse it with the reason.
 
-    Stored inputs of a submission that is not taken are released.
+    An active run of the same client is acknowledged again. A run id that another client
+    uses or that has ended is refused: nobody would hear of its outcome. Stored inputs of
+    a submission that is not taken are released.
     """
     run_id = event.run_id
-    if run_id in state.runs or run_id in state.ended:
+    known = state.runs.get(run_id)
+    if known is not None and known.client == event.client:
         state.ledger.discard(event.inputs)
         state.out.append(AcceptRun(run_id, event.client))
+        return
+    if known is not None or run_id in state.ended:
+        _refuse(state, event, _used(run_id, active=known is not None))
         return
     if run_id in state.cancelled_early:
         _end_unstarted(state, event, state.cancelled_early.pop(run_id))
@@ -46,9 +52,7 @@ def submit(state: State, event: RunSubmitted) -> None:
     plan = state.plans.get(event.spec_id)
     error = _refusal(state, event, plan)
     if plan is None or error is not None:
-        state.totals.runs_refused += 1
-        state.ledger.discard(event.inputs)
-        state.out.append(RefuseRun(run_id, event.client, error or _unknown_spec(event)))
+        _refuse(state, event, error or _unknown_spec(event))
         return
     run = _admit(state, event, plan)
     _route(state, run, _keys(state, event, plan))
@@ -105,6 +109,12 @@ def remember(state: State, memory: OrderedDict[str, T], run_id: str, value: T) -
     memory[run_id] = value
     if len(memory) > state.config.remembered_runs:
         memory.popitem(last=False)
+
+
+def _refuse(state: State, event: RunSubmitted, error: ErrorInfo) -> None:
+    state.totals.runs_refused += 1
+    state.ledger.discard(event.inputs)
+    state.out.append(RefuseRun(event.run_id, event.client, error))
 
 
 def _admit(state: State, event: RunSubmitted, plan: Plan) -> Run:
@@ -242,6 +252,15 @@ def _unknown_spec(event: RunSubmitted) -> ErrorInfo:
         f"run {event.run_id} names workflow {event.spec_id}, which is not registered here",
         "Register the workflow, then submit the run again.",
         retryable=True,
+    )
+
+
+def _used(run_id: str, *, active: bool) -> ErrorInfo:
+    what = "is at work for another client" if active else "has ended already"
+    return ErrorInfo(
+        "run_id_used",
+        f"run {run_id} {what}, and a run id is executed once",
+        "Submit with a new run id, or let the client make one.",
     )
 
 

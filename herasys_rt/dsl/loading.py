@@ -41,7 +41,8 @@ def load_workflow(target: str) -> AnyWorkflow:
             hint=f"Decorate it with @workflow. {_list(found)}",
             target=target,
         )
-    guess = f" ({nearest(name, found)})" if found else ""
+    near = nearest(name, found)
+    guess = f" ({near})" if near else ""
     raise WorkflowNotFoundError(
         f"{file} has no workflow {name!r}{guess}", hint=_list(found), target=target
     )

@@ -148,11 +148,13 @@ class ModelledEngine:
         """Put an item's pieces and its end into the heap."""
         now = monotonic_s()
         outcome = self._outcome(item)
-        took_s = batch_s
+        took_s, due_s = batch_s, now + batch_s
         if isinstance(outcome.value, str) and item.verb == "llm.generate":
             first_s = self._options.base_s + self._options.per_item_s
             count = outcome.usage["completion_tokens"]
             took_s = first_s + self._options.per_token_s * count
+            # Summed as the pieces' times are: rounding must not put the end first.
+            due_s = now + first_s + self._options.per_token_s * count
             if item.stream:
                 self._plan_pieces(item.key, outcome.value, now + first_s, count)
         ended = Outcome(
@@ -164,7 +166,7 @@ class ModelledEngine:
             truncated=outcome.truncated,
             run_s=took_s,
         )
-        self._push(now + took_s, _Step(item.key, outcome=ended))
+        self._push(due_s, _Step(item.key, outcome=ended))
 
     def _plan_pieces(self, key: str, text: str, first_s: float, count: int) -> None:
         per_token_s = self._options.per_token_s

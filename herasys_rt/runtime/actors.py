@@ -6,6 +6,7 @@ health and the end.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -71,7 +72,6 @@ class SchedulerActor:
         )
         for pool in config.pools:
             self._loop.roster.expect(pool)
-        self._watchers: list[threading.Thread] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="scheduler", daemon=True)
         self._thread.start()
@@ -101,37 +101,39 @@ class SchedulerActor:
     def watch_host(self, handles: list[Any], pool: str, index: int) -> None:
         """Report the end of a host's process as it happens, over all its restarts."""
         self._watch(
-            handles[0], lambda why, gone: self._tell(HostLost(pool, index, why, gone))
+            handles[0],
+            lambda why, gone, pid: self._tell(HostLost(pool, index, why, gone, pid)),
         )
 
     def watch_fuser(self, handles: list[Any]) -> None:
         """Report the end of the fuser's process as it happens."""
-        self._watch(handles[0], lambda why, gone: self._tell(FuserLost(why)))
+        self._watch(handles[0], lambda why, gone, pid: self._tell(FuserLost(why)))
 
     def _watch(self, handle: Any, report: Any) -> None:
         import ray
         from ray import exceptions
 
         def stand_by() -> None:
+            pid = 0
             while not self._ended.is_set():
                 try:
+                    pid = ray.get(handle.ping.remote())
                     ray.get(handle.park.remote())
                     return  # It was told to stop.
                 except exceptions.ActorUnavailableError as e:
-                    report(type(e).__name__, False)
+                    report(type(e).__name__, False, pid)
                 except exceptions.ActorDiedError as e:
+                    report(type(e).__name__, False, pid)
                     # Said of a restarting actor too; a second call tells them apart.
-                    report(type(e).__name__, self._is_gone(handle))
                     if self._is_gone(handle):
+                        report(type(e).__name__, True, pid)
                         return
                 except exceptions.RayError as e:
-                    report(type(e).__name__, True)
+                    report(type(e).__name__, True, pid)
                     return
                 time.sleep(0.1)  # Ray itself answers late about a restarting actor.
 
-        thread = threading.Thread(target=stand_by, name="watch", daemon=True)
-        self._watchers.append(thread)
-        thread.start()
+        threading.Thread(target=stand_by, name="watch", daemon=True).start()
 
     @staticmethod
     def _is_gone(handle: Any) -> bool:
@@ -243,7 +245,6 @@ class HostActor:
         self._run_dir = Path(run_dir)
         self._tcp_host = tcp_host
         self._ended = threading.Event()
-        self._failed: ErrorInfo | None = None
         threading.Thread(target=self._serve, name="host", daemon=True).start()
 
     def _serve(self) -> None:
@@ -253,6 +254,8 @@ class HostActor:
 
         outbox = Outbox()
         try:
+            # On another node of the cluster nobody has made it.
+            self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             engine = create_engine(self._pool, self._dsn)
             inbox: Inbox[ToHost] = Inbox(
                 self._run_dir, self._pool.name, ToHost, tcp_host=self._tcp_host
@@ -271,6 +274,8 @@ class HostActor:
             return
         try:
             loop.run(self._pool.name, self._index)
+            with contextlib.suppress(OSError):
+                self._run_dir.rmdir()  # Only where nothing else is in it.
             self._ended.set()
         except Exception:
             log.exception("the host's loop broke")
@@ -288,7 +293,6 @@ class HostActor:
                 f"{type(error).__name__}: {error}",
                 "Run `herasys doctor`; the runtime's log has the details.",
             )
-        self._failed = info
         outbox.send(self._endpoint, HostFailed(self._pool.name, self._index, info))
 
     def ping(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import socket
 import sys
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,8 @@ from herasys_rt.errors import ClusterError
 from herasys_rt.runtime.actors import NAMESPACE
 
 GPU_CLASS_LABEL = "gpu-class"
+
+_KNOCK_S = 10.0
 
 _QUIET = {
     "RAY_DEDUP_LOGS": "0",
@@ -82,6 +85,7 @@ def join_ray(address: str) -> None:
         return
     os.environ.update(_defaults())
     try:
+        _knock(address)
         ray.init(
             address=address,
             namespace=NAMESPACE,
@@ -95,6 +99,13 @@ def join_ray(address: str) -> None:
             hint="Check the address and, with token authentication, RAY_AUTH_MODE and "
             "RAY_AUTH_TOKEN_PATH.",
         ) from e
+
+
+def _knock(address: str) -> None:
+    """Ray itself tries for minutes where nobody listens. Errors: `OSError`."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), _KNOCK_S).close()
 
 
 def _defaults() -> dict[str, str]:
@@ -115,7 +126,9 @@ def preflight(config: Config, nodes: list[dict[str, Any]]) -> None:
     """Refuse pools that no node can ever hold; Ray itself would wait silently.
 
     ``nodes`` as `ray.nodes()` gives them. Checks labels, then the GPUs and CPUs of each
-    class summed over the pools that ask for it. Errors: `ClusterError` with the numbers.
+    class: of one instance against the largest node, of all pools that ask for the class
+    (of every pool, for the cluster as a whole) against the sum. Errors: `ClusterError`
+    with the numbers.
     """
     alive = [node for node in nodes if node.get("Alive", True)]
     classes = Counter(_gpu_class(node) for node in alive)
@@ -129,18 +142,27 @@ def preflight(config: Config, nodes: list[dict[str, Any]]) -> None:
                 hint=f"Start those nodes with `ray start --labels={GPU_CLASS_LABEL}="
                 f"{pool.gpu_class}`, or change the pool's gpu_class.",
             )
-    for wanted in dict.fromkeys(pool.gpu_class for pool in config.pools):
+    for wanted in dict.fromkeys([*(pool.gpu_class for pool in config.pools), None]):
         _check_amounts(config, alive, wanted)
 
 
 def _check_amounts(config: Config, nodes: list[dict[str, Any]], wanted: str | None) -> None:
-    pools = [p for p in config.pools if p.gpu_class == wanted]
+    pools = [p for p in config.pools if wanted is None or p.gpu_class == wanted]
     fitting = [n for n in nodes if wanted is None or _gpu_class(n) == wanted]
     for kind, field in (("GPU", "gpus"), ("CPU", "cpus")):
         needed = sum(getattr(pool, field) * pool.instances for pool in pools)
-        there = sum(node.get("Resources", {}).get(kind, 0.0) for node in fitting)
+        amounts = [node.get("Resources", {}).get(kind, 0.0) for node in fitting]
+        there, largest = sum(amounts), max(amounts, default=0.0)
+        where = f" on nodes of class {wanted}" if wanted else ""
+        for pool in pools:
+            if getattr(pool, field) > largest + 1e-6:
+                raise ClusterError(
+                    f"an instance of pool {pool.name!r} needs "
+                    f"{getattr(pool, field):g} {kind}s{where}, and the largest node has "
+                    f"{largest:g}",
+                    hint=f"Lower the pool's {field}, or add a node that has them.",
+                )
         if needed > there + 1e-6:
-            where = f" on nodes of class {wanted}" if wanted else ""
             raise ClusterError(
                 f"the pools {', '.join(p.name for p in pools)} need {needed:g} {kind}s"
                 f"{where}, and the cluster has {there:g}",

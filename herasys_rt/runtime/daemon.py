@@ -83,7 +83,7 @@ def spawn(config: Config, *, private: bool, progress: Progress) -> Daemon:
     """
     run_dir = places.new_run_dir()
     log_path = run_dir / "daemon.log" if private else places.state_dir() / "daemon.log"
-    with log_path.open("w") as log_file:
+    with log_path.open("a") as log_file:
         process = subprocess.Popen(
             [sys.executable, "-m", "herasys_rt.runtime.daemon"],
             stdin=subprocess.PIPE,
@@ -182,7 +182,7 @@ def down(*, on_progress: Progress = lambda _: None) -> bool:
     if state is None:
         return False
     pid, started = state["pid"], state["started"]
-    on_progress(f"stopping process {pid}")
+    on_progress(f"stopping the runtime (process {pid})")
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     deadline_s = time.monotonic() + _STOP_PATIENCE_S
@@ -204,16 +204,20 @@ class _Stop:
         self.reason = ""
         self._private = private
 
-    def wish(self, reason: str) -> None:
+    def wish(self, reason: str) -> bool:
+        """Wish to end; whether this is the first such wish."""
+        first = not self.event.is_set()
         self.reason = self.reason or reason
         self.event.set()
+        return first
 
     def watch_parent(self) -> None:
         """Standard input ends with the parent; ``detach`` lets a daemon outlive it."""
         for line in sys.stdin:
             if line.strip() == "detach" and not self._private:
                 return
-        self.wish("the parent process is gone")
+        self.reason = self.reason or "the parent process is gone"
+        os.kill(os.getpid(), signal.SIGTERM)  # Ends a start-up too, as any signal does.
 
 
 def _say(**message: Any) -> None:
@@ -261,6 +265,7 @@ def _serve(
     runtime = Stack(config, run_dir)
     stack.callback(runtime.stop)
     _abandon_when(stop)
+    stack.callback(_finish_undisturbed)
     endpoint = runtime.start(lambda text: _say(progress=text))
     # From here on signals end the wait below instead of the start-up; Ray has put
     # handlers of its own in place meanwhile.
@@ -288,14 +293,22 @@ def _serve(
 
 
 def _abandon_when(stop: _Stop) -> None:
-    """During start-up a wish to end interrupts whatever is being waited for."""
+    """During start-up the first wish to end interrupts whatever is being waited for."""
 
     def interrupt(number: int, _: Any) -> None:
-        stop.wish(signal.Signals(number).name)
-        raise RuntimeStateError("the start was interrupted")
+        if stop.wish(signal.Signals(number).name):
+            raise RuntimeStateError("the start was interrupted")
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, interrupt)
+    if stop.event.is_set():
+        raise RuntimeStateError("the start was interrupted")
+
+
+def _finish_undisturbed() -> None:
+    """Clearing up has begun: a second signal, whoever handles it now, must not end it."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
@@ -306,10 +319,17 @@ def _only_daemon() -> Any:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            lock.seek(0)
             raise RuntimeStateError(
-                "another `herasys up` is starting or a runtime is already up",
-                hint="Wait for it, or `herasys down` first.",
+                "another `herasys up` is starting or a runtime is already up "
+                f"(process {lock.read(20).strip() or 'unknown'})",
+                hint="Wait for it, or `herasys down` first; end that process if neither "
+                "helps.",
             ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        os.truncate(sys.stderr.fileno(), 0)  # The log of the runtime before this one.
         yield
 
 

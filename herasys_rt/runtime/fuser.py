@@ -22,6 +22,7 @@ from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import (
     Cancel,
     Catalogue,
+    ForgetClient,
     FuserReady,
     Goodbye,
     Hello,
@@ -71,6 +72,7 @@ class FuserLoop:
             Ping: self._forward,
             StatusRequest: self._forward,
             Goodbye: self._goodbye,
+            ForgetClient: self._forget_client,
             Catalogue: self._catalogue,
             Stop: self._stop,
         }
@@ -98,10 +100,13 @@ class FuserLoop:
         self._forward(message)
 
     def _goodbye(self, message: Goodbye) -> None:
+        self._forget_client(message)
+        self._forward(message)
+
+    def _forget_client(self, message: Goodbye | ForgetClient) -> None:
         gone = self._clients.pop(message.client, None)
         if gone is not None:
             self._outbox.forget(gone.endpoint)
-        self._forward(message)
 
     def _catalogue(self, message: Catalogue) -> None:
         if message.pools != self._pools:

@@ -36,6 +36,8 @@ from herasys_rt.graph import codec
 from herasys_rt.graph.spec import WorkflowSpec, resolve
 from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import (
+    Announce,
+    ForgetClient,
     Heartbeat,
     HostReady,
     KnowClient,
@@ -90,6 +92,7 @@ class HostLoop:
         self._values = values
         self._clock = clock
         self._instance = ""
+        self._ready: HostReady | None = None
         self._specs: dict[str, WorkflowSpec] = {}
         self._clients: dict[str, Endpoint] = {}
         self._work: dict[str, _Work] = {}
@@ -102,6 +105,8 @@ class HostLoop:
             Named: self._named,
             KnowSpec: self._know_spec,
             KnowClient: self._know_client,
+            ForgetClient: self._forget_client,
+            Announce: self._announce_again,
             StartBatch: self._start_batch,
             AbortItem: self._abort,
             AddSubscriber: self._add_subscriber,
@@ -112,17 +117,16 @@ class HostLoop:
         """Announce the loaded engine and serve until told to stop; closes the engine."""
         self._link_thread = threading.get_ident()
         facts = {**self._engine.describe(), "pid": os.getpid()}
-        self._outbox.send(
-            self._scheduler, HostReady(pool, index, self._inbox.endpoint, facts)
-        )
-        next_beat_s = self._clock()
+        self._ready = HostReady(pool, index, self._inbox.endpoint, facts)
+        self._outbox.send(self._scheduler, self._ready)
+        next_beat_s = self._clock() + _HEARTBEAT_S
         while not self._stopping:
             for message in self._inbox.receive(_HEARTBEAT_S):
                 self._takers[type(message)](message)
-            self._outbox.flush()
-            if self._clock() >= next_beat_s and self._instance:
+            if self._clock() >= next_beat_s:
                 next_beat_s = self._clock() + _HEARTBEAT_S
                 self._beat()
+            self._outbox.flush()
         self._engine.close()
         self._carriers.shutdown(wait=False, cancel_futures=True)
         self._outbox.close()
@@ -133,7 +137,11 @@ class HostLoop:
         if seen.fault is not None:
             self._on_broken(seen.fault)
             return
-        self._report(Heartbeat(self._instance, seen.running, seen.waiting, seen.kv_usage))
+        if self._instance:
+            beat = Heartbeat(self._instance, seen.running, seen.waiting, seen.kv_usage)
+            self._report(beat)
+        elif self._ready is not None:
+            self._report(self._ready)
 
     def _report(self, message: Any) -> None:
         """To the scheduler: with the next flush on the link thread, else at once."""
@@ -151,17 +159,46 @@ class HostLoop:
     def _know_client(self, message: KnowClient) -> None:
         self._clients[message.client] = message.endpoint
 
+    def _forget_client(self, message: ForgetClient) -> None:
+        with self._lock:  # Pieces are posted under it: none opens the socket again.
+            endpoint = self._clients.pop(message.client, None)
+            if endpoint is not None:
+                self._outbox.forget(endpoint)
+
+    def _announce_again(self, _: Announce) -> None:
+        if not self._instance:
+            return  # Two of its heartbeats crossed the first request.
+        self._instance = ""
+        with self._lock:
+            keys = list(self._work)
+            for key in keys:
+                self._work[key].subscribers.clear()
+            self._aborted.update(keys)
+        for key in keys:
+            self._engine.abort(key)
+        self._report(self._ready)
+
     def _stop(self, _: Stop) -> None:
         self._stopping = True
 
     def _start_batch(self, command: StartBatch) -> None:
+        if command.instance != self._instance:
+            return  # For the instance this host was before it was given up.
         with self._lock:
             for item in command.items:
                 self._work[_key(item.flight, item.attempt)] = _Work(item)
         if any(_is_placed(item) for item in command.items):
-            self._carriers.submit(self._submit, command.items)
+            self._carriers.submit(self._submit_beside, command.items)
         else:
             self._submit(command.items)
+
+    def _submit_beside(self, items: tuple[WorkItem, ...]) -> None:
+        """`_submit` on a helper thread, where an exception would go unnoticed."""
+        try:
+            self._submit(items)
+        except Exception as e:
+            log.exception("an engine did not take its items")
+            self._on_broken(_broken(e))
 
     def _submit(self, items: tuple[WorkItem, ...]) -> None:
         ready: list[Item] = []
@@ -171,6 +208,9 @@ class HostLoop:
                 ready.append(self._lowered(item, key))
             except HerasysError as e:
                 self.finished(key, Outcome(error=e.info()))
+            except Exception as e:  # The item must end; a helper thread would hide it.
+                log.exception("item %s could not be lowered", key)
+                self.finished(key, Outcome(error=_broken(e)))
         with self._lock:
             aborted = self._aborted & {item.key for item in ready}
             self._aborted -= aborted
@@ -178,12 +218,19 @@ class HostLoop:
             ready = [item for item in ready if item.key not in aborted]
             for key in aborted:
                 self.finished(key, Outcome(aborted=True))
-        if ready:
-            try:
-                self._engine.submit(ready)
-            except HerasysError as e:
-                for item in ready:
-                    self.finished(item.key, Outcome(error=e.info()))
+        if not ready:
+            return
+        try:
+            self._engine.submit(ready)
+        except HerasysError as e:
+            for item in ready:
+                self.finished(item.key, Outcome(error=e.info()))
+        # An abort that came between the look above and the submit met an engine that
+        # did not know the item yet.
+        with self._lock:
+            late = self._aborted & {item.key for item in ready}
+        for key in late:
+            self._engine.abort(key)
 
     def _lowered(self, item: WorkItem, key: str) -> Item:
         spec = self._specs[item.spec_id]
@@ -322,6 +369,14 @@ class HostLoop:
 
 def _key(flight: int, attempt: int) -> str:
     return f"{flight}.{attempt}"
+
+
+def _broken(error: Exception) -> ErrorInfo:
+    return ErrorInfo(
+        "internal",
+        f"an item could not be given to the engine: {type(error).__name__}: {error}",
+        "This should not have happened; please report it with the workflow.",
+    )
 
 
 def _is_placed(item: WorkItem) -> bool:

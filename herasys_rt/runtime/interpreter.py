@@ -19,9 +19,10 @@ from herasys_rt.core.commands import (
     StartBatch,
 )
 from herasys_rt.core.values import Value
+from herasys_rt.errors import EnvironmentFaultError
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.links import Endpoint, Outbox
-from herasys_rt.messages import KnowClient, KnowSpec
+from herasys_rt.messages import ForgetClient, KnowClient, KnowSpec
 from herasys_rt.runtime.objects import ObjectHold
 
 
@@ -66,6 +67,14 @@ class Interpreter:
     def forget_host(self, instance: str) -> None:
         """A host is gone: what it knew is void."""
         self._known.pop(instance, None)
+
+    def forget_client(self, client: str) -> None:
+        """A client is gone: hosts that streamed to it close their sockets."""
+        for instance, known in self._known.items():
+            host = self._hosts.get(instance)
+            if client in known and host is not None:
+                known.discard(client)
+                self._outbox.post(host, ForgetClient(client))
 
     def close(self) -> None:
         """Stop the helper threads."""
@@ -123,10 +132,16 @@ class Interpreter:
     def _deliver_large(
         self, client: Endpoint, command: FinishRun, handles: dict[str, Any]
     ) -> None:
-        outputs = tuple(
-            (node, self._inlined(value, handles)) for node, value in command.outputs
-        )
-        self._outbox.send(client, msgspec.structs.replace(command, outputs=outputs))
+        try:
+            outputs = tuple(
+                (node, self._inlined(value, handles)) for node, value in command.outputs
+            )
+            ended = msgspec.structs.replace(command, outputs=outputs)
+        except EnvironmentFaultError as e:  # Nobody reads this thread's future.
+            ended = msgspec.structs.replace(
+                command, status="failed", outputs=(), error=e.info()
+            )
+        self._outbox.send(client, ended)
 
     def _inlined(self, value: Value, handles: dict[str, Any]) -> Value:
         if not value.place:

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import platformdirs
 import psutil
@@ -50,8 +50,10 @@ def new_run_dir() -> Path:
 
 
 def remove_run_dir(path: Path) -> None:
-    """Remove a run directory with everything in it. Unknown paths are ignored."""
-    shutil.rmtree(path, ignore_errors=True)
+    """Remove a run directory with everything in it. Unknown paths are ignored, and so is
+    what `new_run_dir` cannot have made: the name may come from a damaged state file."""
+    if path.name.startswith(RUN_DIR_PREFIX):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def state_dir() -> Path:
@@ -80,11 +82,17 @@ def write_state(state: dict[str, Any]) -> None:
 def read_state() -> dict[str, Any] | None:
     """The state of the background runtime if its process lives, else None.
 
-    A state file left by a process that was killed is removed with its run directory.
+    A state file left by a process that was killed is removed with its run directory; one
+    that tells no state is removed.
     """
     try:
         state = json.loads(state_file().read_text())
-    except (OSError, ValueError):
+    except OSError:
+        return None
+    except ValueError:
+        state = None
+    if not _is_state(state):
+        state_file().unlink(missing_ok=True)
         return None
     if is_process(state["pid"], state["started"]):
         return state
@@ -93,16 +101,35 @@ def read_state() -> dict[str, Any] | None:
     return None
 
 
+def _is_state(state: Any) -> TypeGuard[dict[str, Any]]:
+    kinds = dict.fromkeys(_STATE_TEXTS, str) | {"pid": int, "started": float}
+    return isinstance(state, dict) and all(
+        isinstance(state.get(key), kind)  # pyright: ignore[reportUnknownMemberType]
+        for key, kind in kinds.items()
+    )
+
+
+_STATE_TEXTS = ("run_dir", "endpoint", "dsn", "job_address", "ray_address", "token_path")
+
+
 def process_started(pid: int) -> float:
-    """When a process was created; with the pid it names the process for good."""
-    return psutil.Process(pid).create_time()
+    """What with the pid names a process for good. Errors: `psutil.NoSuchProcess`.
+
+    On Linux the clock ticks from boot to its start: the time of day may be set while it
+    runs, which moves the creation time that psutil tells.
+    """
+    process = psutil.Process(pid)
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return float(words[19])
+    except OSError:
+        return process.create_time()
 
 
 def is_process(pid: int, started: float) -> bool:
-    """Whether the very process lives that had this pid and creation time."""
+    """Whether the very process lives that `process_started` told of."""
     try:
-        process = psutil.Process(pid)
-        same = abs(process.create_time() - started) < 1.0
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        same = abs(process_started(pid) - started) < 1.0
+        return same and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False

@@ -35,6 +35,7 @@ class Roster:
         self._beats: dict[str, Heartbeat] = {}
         self._facts: dict[str, dict[str, Any]] = {}
         self._pids: dict[str, int] = {}
+        self._dismissed: dict[Seat, tuple[str, Endpoint]] = {}
 
     def expect(self, pool: PoolConfig) -> None:
         """Declare how many seats a pool has and how many slots each instance."""
@@ -52,6 +53,7 @@ class Roster:
         self._seat_of[instance] = seat
         self._instance_at[seat] = instance
         self._errors.pop(seat, None)
+        self._dismissed.pop(seat, None)
         self._seats[message.pool].add(message.index)
         self.endpoints[instance] = message.endpoint
         self._heard_s[instance] = now
@@ -63,16 +65,30 @@ class Roster:
     def dismiss(self, instance: str) -> Endpoint | None:
         """Forget an instance; its endpoint, or None when it was not known."""
         seat = self._seat_of.pop(instance, None)
-        if seat is not None:
+        endpoint = self.endpoints.pop(instance, None)
+        if seat is not None and endpoint is not None:
             self._instance_at.pop(seat, None)
+            self._dismissed[seat] = (instance, endpoint)
         self._heard_s.pop(instance, None)
         self._beats.pop(instance, None)
         self._pids.pop(instance, None)
-        return self.endpoints.pop(instance, None)
+        return endpoint
+
+    def returned(self, instance: str) -> Endpoint | None:
+        """Where an instance listens that was dismissed, lives after all, and whose seat
+        nobody has taken; None for any other."""
+        for seat, (name, endpoint) in self._dismissed.items():
+            if name == instance and seat not in self._instance_at:
+                return endpoint
+        return None
 
     def instance_at(self, pool: str, index: int) -> str | None:
         """The living instance of a seat."""
         return self._instance_at.get((pool, index))
+
+    def is_of(self, instance: str, pid: int) -> bool:
+        """Whether an instance is the process ``pid``; 0 stands for any."""
+        return pid in (0, self._pids.get(instance))
 
     def fail(self, pool: str, index: int, error: ErrorInfo) -> None:
         """The seat's host cannot come up."""
@@ -92,11 +108,13 @@ class Roster:
         """Whether every seat of the pool has failed for good."""
         return all((pool, index) in self._errors for index in self._seats[pool])
 
-    def heard(self, beat: Heartbeat, now: float) -> None:
-        """A host said that it lives."""
-        if beat.instance in self._heard_s:
-            self._heard_s[beat.instance] = now
-            self._beats[beat.instance] = beat
+    def heard(self, beat: Heartbeat, now: float) -> bool:
+        """A host said that it lives; False when it is none of the living instances."""
+        if beat.instance not in self._heard_s:
+            return False
+        self._heard_s[beat.instance] = now
+        self._beats[beat.instance] = beat
+        return True
 
     def silent(self, now: float, limit_s: float) -> list[str]:
         """Instances that have said nothing for longer than ``limit_s``."""

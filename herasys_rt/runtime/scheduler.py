@@ -21,8 +21,10 @@ from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.graph.validation import check_inputs, validate_spec
 from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import (
+    Announce,
     Cancel,
     Catalogue,
+    ForgetClient,
     FuserLost,
     FuserReady,
     Gone,
@@ -122,12 +124,12 @@ class SchedulerLoop:
                     apply(message)  # pyright: ignore[reportArgumentType]
                 else:
                     taker(message)
-            for peer in self._outbox.flush():
-                self._refused(peer)
             now = self._clock()
             if now >= self._next_housekeeping_s:
                 self._next_housekeeping_s = now + _HOUSEKEEPING_S
                 self._housekeeping(now)
+            for peer in self._outbox.flush():
+                self._refused(peer)
         self._close()
 
     def apply(self, event: events.Event) -> None:
@@ -148,7 +150,6 @@ class SchedulerLoop:
             self._client_gone(client)
         if self._journal is not None:
             self._journal.flush()
-        self._outbox.flush()
 
     def _close(self) -> None:
         for endpoint in self._clients.values():
@@ -193,9 +194,15 @@ class SchedulerLoop:
         self._heard.pop(client, None)
         self._tenants.pop(client, None)
         endpoint = self._clients.pop(client, None)
+        # Also without an endpoint: a run on its way through the fuser may have arrived
+        # between the goodbye that came directly and the one that came behind it.
+        self.apply(events.ClientGone(client))
         if endpoint is not None:
-            self.apply(events.ClientGone(client))
+            self._interpreter.forget_client(client)
+            if self._fuser is not None:
+                self._outbox.post(self._fuser, ForgetClient(client))
             self._outbox.forget(endpoint)
+            self._inbox.remove_neighbour(endpoint)
 
     def _register(self, event: events.SpecRegistered) -> None:
         spec = event.spec
@@ -207,6 +214,8 @@ class SchedulerLoop:
     def _submit(self, message: Submit) -> None:
         """A run that came past the fuser: checked here, unsigned, so that it fuses with
         nothing; only while the fuser is away."""
+        if message.client not in self._clients:
+            return  # It said goodbye; nobody waits for this run.
         spec = self._specs.get(message.spec_id)
         if spec is not None:
             try:
@@ -220,7 +229,7 @@ class SchedulerLoop:
                 run_id=message.run_id,
                 spec_id=message.spec_id,
                 client=message.client,
-                tenant=self._tenants.get(message.client, ""),
+                tenant=self._tenants[message.client],
                 inputs=Value(codec.digest(data), len(data), inline=data),
                 stream=message.stream,
             )
@@ -235,6 +244,8 @@ class SchedulerLoop:
     def _host_ready(self, message: HostReady) -> None:
         former = self.roster.instance_at(message.pool, message.index)
         if former is not None:
+            if self.roster.endpoints[former] == message.endpoint:
+                return  # Said again before its name reached it.
             self._instance_down(former, "restarted")
         instance = self.roster.admit(message, self._clock())
         self._outbox.post(message.endpoint, Named(instance))
@@ -252,7 +263,9 @@ class SchedulerLoop:
 
     def _host_lost(self, message: HostLost) -> None:
         instance = self.roster.instance_at(message.pool, message.index)
-        if instance is not None:
+        if instance is not None and (
+            message.gone or self.roster.is_of(instance, message.pid)
+        ):
             self._instance_down(instance, message.reason)
         if message.gone:
             error = self.roster.lose(message.pool, message.index, message.reason)
@@ -269,12 +282,21 @@ class SchedulerLoop:
         self.apply(events.InstanceDown(instance, reason))
 
     def _heartbeat(self, message: Heartbeat) -> None:
-        self.roster.heard(message, self._clock())
+        if self.roster.heard(message, self._clock()):
+            return
+        # Silent for too long, or its predecessor's end was told late: it comes back as a
+        # fresh instance, since its work has moved.
+        endpoint = self.roster.returned(message.instance)
+        if endpoint is not None:
+            log.warning("instance %s is back", message.instance)
+            self._outbox.post(endpoint, Announce())
 
     # --- the fuser ------------------------------------------------------------------
     def _fuser_ready(self, message: FuserReady) -> None:
         self._fuser_heard_s = self._clock()
         if message.endpoint != self._fuser:
+            if self._fuser is not None:
+                self._outbox.forget(self._fuser)
             self._fuser = message.endpoint
             self._tell_catalogue()
             self._reroute()

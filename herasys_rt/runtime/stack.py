@@ -31,8 +31,10 @@ class Stack:
     def start(self, progress: Progress) -> Endpoint:
         """Start everything and wait until it serves. Errors: `EnvironmentFaultError`
         and its kinds, `ConfigError`, `UnknownModelError`; stop() clears up after any."""
+        from herasys_rt.runtime.kernels import new_kernel
         from herasys_rt.runtime.registry import declare
 
+        new_kernel(self._config)
         for pool in self._config.pools:
             declare(pool, alone=True)  # Wrong names are told before anything starts.
         self._start_database(progress)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import pkgutil
+import traceback
 
 import pytest
 
@@ -14,6 +15,7 @@ from herasys_rt.errors import (
     Fault,
     GraphError,
     HerasysError,
+    InputError,
     NodeError,
     error_from_info,
 )
@@ -86,3 +88,9 @@ def test_the_json_of_an_error_has_three_keys():
         "message": "m",
         "hint": "h",
     }
+
+
+def test_a_traceback_shows_the_hint_once_also_after_pickling() -> None:
+    error = pickle.loads(pickle.dumps(InputError("it is empty", hint="Fill it.")))
+    shown = "".join(traceback.format_exception_only(error))
+    assert shown.endswith("InputError: it is empty\nhint: Fill it.\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,9 +52,9 @@ def address() -> Iterator[str]:
     ray.shutdown()
     cluster.shutdown()
     os.environ.pop("RAY_AUTH_MODE")
-    remove_run_dir(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     if made:
-        remove_run_dir(note.parent)
+        shutil.rmtree(note.parent, ignore_errors=True)
 
 
 @pytest.fixture

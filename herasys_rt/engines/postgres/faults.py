@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 
 from herasys_rt.errors import DatabaseUnreachableError, HerasysError, NodeError
@@ -34,7 +35,9 @@ def scrubbed(text: str, dsn: str) -> str:
         secret = facts.get(key)
         if secret:
             for form in (secret, urllib.parse.quote(secret, safe="")):
-                text = text.replace(form, "***")
+                # As a word of its own: a short one blanked out everywhere would be told
+                # by the holes it leaves.
+                text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", "***", text)
     return text
 
 

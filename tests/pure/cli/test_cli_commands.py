@@ -128,7 +128,7 @@ def test_run_prints_answer_sources_and_what_it_took(serve, flow, capsys) -> None
     client = serve(FakeRun(report()))
     assert execute(["run", flow, "-i", "question=why?", "-i", "n=3"]) == 0
     shown = capsys.readouterr()
-    assert shown.out == "pairs\n[1] builtins (0.83): zip makes pairs\n"
+    assert shown.out == "pairs\n\nsources\n[1] builtins (0.83): zip makes pairs\n"
     assert shown.err == (
         "0.50 s, 4 nodes: 1 executed, 1 fused, 1 reused, 1 not needed, run-1\n"
     )
@@ -147,7 +147,7 @@ def test_run_gives_the_report_as_json(serve, flow, capfd) -> None:
 def test_run_streams_pieces_and_says_the_answer_once(serve, flow, capsys) -> None:
     client = serve(FakeRun(report(output="pairs"), ["pa", "irs"]))
     assert execute(["run", flow, "-i", "question=why?", "--stream"]) == 0
-    assert capsys.readouterr().out.startswith("pairs\n[1] builtins")
+    assert capsys.readouterr().out.startswith("pairs\n\nsources\n[1] builtins")
     assert client.asked[0][2] is True
 
 
@@ -250,12 +250,16 @@ STATUS = {
             "resource": "llm",
             "engine": "vllm",
             "model": "smollm2-135m",
-            "instances": [{"id": "llm-1", "state": "up", "slots": 16, "running": 3}],
+            "slots": 16,
+            "instances": [{"id": "llm-1", "state": "up", "running": 3}],
         },
         {"name": "retrieval", "resource": "retrieval", "engine": "pgvector"},
     ],
-    "counters": {"executed": 5, "fused": 2},
-    "runs": {"running": 1},
+    "counters": {
+        "nodes": {"executed": 5, "fused": 2},
+        "runs": {"accepted": 4, "active": 1},
+        "events": {"stale": 0},
+    },
 }
 
 
@@ -263,7 +267,13 @@ def test_status_shows_pools_and_counters_but_no_keys(monkeypatch, capfd) -> None
     monkeypatch.setattr(runtime, "status", lambda: STATUS)
     assert execute(["status"]) == 0
     shown = capfd.readouterr().out
-    for text in ("up (process 42, for 2 h 1 min)", "llm-1", "3/16", "executed 5, fused 2"):
+    for text in (
+        "up (process 42, for 2 h 1 min)",
+        "llm-1",
+        "3/16",
+        "runs: 4 accepted, 1 active",
+        "nodes: 5 executed, 2 fused",
+    ):
         assert text in shown
     assert execute(["status", "--json"]) == 0
     shown = capfd.readouterr().out
@@ -272,6 +282,31 @@ def test_status_shows_pools_and_counters_but_no_keys(monkeypatch, capfd) -> None
     assert told["error"] is None
     for secret in ("a key", "s3cret"):
         assert secret not in shown
+
+
+def test_a_status_fits_80_columns(monkeypatch, capfd) -> None:
+    pool = {
+        "name": "embedding",
+        "resource": "embedding",
+        "engine": "sentence_transformers",
+        "model": "all-minilm-l6-v2",
+        "slots": 16,
+        "instances": [{"id": "embedding-0", "state": "starting", "running": 16}],
+    }
+    monkeypatch.setattr(runtime, "status", lambda: {"state": "up", "pools": [pool]})
+    monkeypatch.setenv("COLUMNS", "80")
+    assert execute(["status"]) == 0
+    shown = capfd.readouterr().out
+    row = next(line for line in shown.splitlines() if "embedding-0" in line)
+    for text in ("sentence_transformers", "all-minilm-l6-v2", "starting", "16/16"):
+        assert text in row
+
+
+def test_a_source_is_one_line_of_the_screen() -> None:
+    source = {"source": "guide.md", "score": 0.5, "text": "many words\n" * 50}
+    line = runs.source_line(1, source, 80)
+    assert len(line) == 80
+    assert line.startswith("[1] guide.md (0.50): many words many")
 
 
 def test_status_without_a_runtime_is_no_error(monkeypatch, capsys) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -124,6 +125,19 @@ def test_debug_may_stand_anywhere_before_the_end_of_options(monkeypatch) -> None
 
 
 # --- output -------------------------------------------------------------------------
+def test_an_object_on_a_screen_is_not_told_in_words_too(monkeypatch, capfd) -> None:
+    monkeypatch.setattr(os, "isatty", lambda _: True)
+    with Output("-") as output:
+        assert not output.in_words
+        output.console.print("an answer")
+        output.say("progress")
+        output.emit({"a": 1})
+    shown = capfd.readouterr()
+    assert json.loads(shown.out) == {"a": 1}
+    assert "an answer" not in shown.err
+    assert "progress" in shown.err
+
+
 def test_with_json_standard_output_holds_only_the_object(capfd) -> None:
     with Output("-") as output:
         output.console.print("an answer")
@@ -172,6 +186,48 @@ def test_a_failure_is_told_in_the_json_too(capfd) -> None:
         "run_id": None,
         "error": {"code": "invalid_input", "message": "bad", "hint": "mend it"},
     }
+
+
+def test_a_fault_of_ours_is_told_in_the_json_too(capfd) -> None:
+    with pytest.raises(ZeroDivisionError), Output("-", {"run_id": None}):
+        raise ZeroDivisionError("oops")
+    told = json.loads(capfd.readouterr().out)
+    assert told["run_id"] is None
+    assert told["error"]["code"] == "internal"
+    assert told["error"]["message"] == "ZeroDivisionError: oops"
+
+
+@pytest.mark.parametrize("stop", [typer.Exit(4), typer.Abort(), KeyboardInterrupt()])
+def test_what_is_no_failure_tells_none(stop: BaseException, capfd) -> None:
+    with pytest.raises(type(stop)), Output("-"):
+        raise stop
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "words", [["nosuch"], ["run"], ["status", "--bogus"], ["run", "a.py:b", "--timeout=x"]]
+)
+def test_wrong_use_is_told_in_the_json_too(words: list[str], capfd) -> None:
+    assert execute([*words, "--json"]) == 2
+    shown = capfd.readouterr()
+    told = json.loads(shown.out)
+    assert told["error"]["code"] == "usage" and told["error"]["hint"]
+    assert f"error[usage]: {told['error']['message']}" in shown.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_unwinds_the_command(command, number, capfd) -> None:
+    cleared: list[int] = []
+
+    def body() -> None:
+        try:
+            signal.raise_signal(number)
+        finally:
+            cleared.append(1)
+
+    before = signal.getsignal(number)
+    assert command(body) == 128 + number
+    assert cleared and signal.getsignal(number) == before
 
 
 def test_text_that_is_no_unicode_does_not_break_the_json(capfd) -> None:

@@ -98,6 +98,12 @@ def test_a_misspelt_name_gets_the_nearest_and_the_list(tmp_path: Path) -> None:
     assert "Workflows there: ask." in error.hint
 
 
+def test_a_name_like_no_other_gets_the_list_alone(tmp_path: Path) -> None:
+    error = refused(f"{written(tmp_path, FLOW)}:summary")
+    assert error.message.endswith("has no workflow 'summary'")
+    assert "Workflows there: ask." in error.hint
+
+
 def test_a_name_that_is_no_workflow_is_told_apart(tmp_path: Path) -> None:
     error = refused(f"{written(tmp_path, FLOW + 'N = 3')}:N")
     assert "is a int, not a workflow" in error.message

@@ -198,7 +198,15 @@ class KernelMachine(RuleBasedStateMachine):
         run_id = pick(sorted(self.accepted), which)
         run = self.runs[run_id]
         event = self.submission(run_id, run.spec, run.inputs, 0)
-        assert self.send(event) == [AcceptRun(run_id, event.client)]
+        known = self.state.runs.get(run_id)
+        mine = known is not None and known.client == event.client
+        out = [c for c in self.send(event) if not isinstance(c, ReleaseValue)]
+        assert not (run.ends and known)
+        if not mine:
+            (refusal,) = out
+            assert isinstance(refusal, RefuseRun) and refusal.error.code == "run_id_used"
+        else:
+            assert out == [AcceptRun(run_id, event.client)]
 
     @precondition(lambda self: self.accepted)
     @rule(which=ANY)

@@ -136,7 +136,17 @@ def test_submitting_a_known_run_is_acknowledged_and_nothing_else() -> None:
     first = lab.submit("r1", ANSWER)
     assert lab.submit("r1", ANSWER) == [AcceptRun("r1", "client")]
     lab.finish(item(first))
-    assert lab.submit("r1", ANSWER) == [AcceptRun("r1", "client")]
+    assert lab.nodes() == {"submitted": 1, "executed": 1}
+
+
+def test_a_run_id_that_has_ended_or_is_another_clients_is_refused() -> None:
+    lab = Lab()
+    first = lab.submit("r1", ANSWER)
+    error = refused(lab.submit("r1", ANSWER, client="other"))
+    assert error.code == "run_id_used" and "another client" in error.message
+    lab.finish(item(first))
+    error = refused(lab.submit("r1", ANSWER))
+    assert error.code == "run_id_used" and "has ended" in error.message
     assert lab.nodes() == {"submitted": 1, "executed": 1}
 
 
@@ -269,7 +279,7 @@ def test_a_cancel_that_overtakes_its_submit_is_not_lost() -> None:
     assert [type(c) for c in out] == [AcceptRun, FinishRun]
     assert ended(out).status == "cancelled"
     assert states(ended(out)) == dict.fromkeys("qsa", "cancelled")
-    assert lab.submit("r1", CHAIN) == [AcceptRun("r1", "client")]
+    assert refused(lab.submit("r1", CHAIN)).code == "run_id_used"
     assert lab.nodes() == {"submitted": 3, "cancelled": 3}
 
 

@@ -89,6 +89,7 @@ class LocalRuntime:
         self._closed = False
         self.threads: list[threading.Thread] = []
         self.clients: list[Client] = []
+        self.outboxes: list[Outbox] = []
         self._inbox: Inbox[Any] = Inbox(run_dir, "sched", ToScheduler)
         self.endpoint = self._inbox.endpoint
         kernel = new_kernel(self.config)
@@ -97,7 +98,7 @@ class LocalRuntime:
             kernel.state,
             [declare(p, alone=True) for p in pools],
             self._inbox,
-            Outbox(),
+            self._outbox(),
             ObjectHold(),
             kernel.journal(self.journal_path),
         )
@@ -115,21 +116,26 @@ class LocalRuntime:
         self.threads.append(thread)
         return thread
 
+    def _outbox(self) -> Outbox:
+        self.outboxes.append(Outbox())
+        return self.outboxes[-1]
+
     def start_host(self, pool: str, engine: Engine) -> None:
         inbox: Inbox[Any] = Inbox(self.run_dir, pool, ToHost)
-        loop = HostLoop(engine, inbox, Outbox(), self.endpoint, InlineValues())
+        loop = HostLoop(engine, inbox, self._outbox(), self.endpoint, InlineValues())
         engine.start(loop)
         self.hosts.append(inbox.endpoint)
         self._start(lambda: loop.run(pool, 0))
 
     def lose_host(self, pool: str) -> None:
         """What the scheduler hears when a host's process dies."""
+        self.outbox.send(self.hosts.pop(), Stop())
         self.outbox.send(self.endpoint, HostLost(pool, 0, "killed by the test"))
 
     def start_fuser(self) -> None:
         inbox: Inbox[Any] = Inbox(self.run_dir, "fuser", ToFuser)
         self.fuser = inbox.endpoint
-        self._start(FuserLoop(inbox, Outbox(), self.endpoint, InlineValues()).run)
+        self._start(FuserLoop(inbox, self._outbox(), self.endpoint, InlineValues()).run)
 
     def lose_fuser(self) -> None:
         assert self.fuser is not None

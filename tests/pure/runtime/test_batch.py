@@ -52,9 +52,9 @@ def run_batch(start_runtime, hand_engine, monkeypatch, tmp_path: Path):
     runtime = start_runtime(llm=EchoEngine(hand_engine()))
     monkeypatch.setattr(batch, "connect", lambda *_, **__: runtime.connect())
 
-    def run(text: str, *flags: str, name: str = "answer") -> tuple[int, list[Any]]:
+    def run(text: str | bytes, *flags: str, name: str = "answer") -> tuple[int, list[Any]]:
         given, got = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-        given.write_text(text, encoding="utf-8")
+        given.write_bytes(text if isinstance(text, bytes) else text.encode())
         status = batch.main(
             [f"{flow}:{name}", "-i", str(given), "-o", str(got), "--quiet", *flags]
         )
@@ -136,3 +136,44 @@ def test_input_is_read_only_as_far_as_it_is_worked_on(
         engine.finish(item, "ok")
     thread.join(20)
     assert [row["status"] for row in got] == ["succeeded"] * 50
+
+
+def test_bytes_that_are_no_text_are_their_rows_error(run_batch):
+    rows = (b"\xff\xfe", b"\0\0", b"[" * 100_000, b'{"\\ud800": 1}')
+    good = b'\xef\xbb\xbf{"question": "a"}\r'
+    status, out = run_batch(b"\n".join([*rows, good]))
+    assert status == batch.SOME_ROWS_FAILED
+    codes = [row["error"] and row["error"]["code"] for row in out]
+    assert codes == ["invalid_row"] * 3 + ["invalid_input", None]
+    assert out[-1]["output"] == "A"
+
+
+def test_a_row_longer_than_one_read_is_one_row(run_batch):
+    long = {"question": "x" * 300_000}
+    status, out = run_batch(lines(long, {"question": "b"}))
+    assert (status, len(out)) == (batch.SUCCEEDED, 2)
+    assert out[0]["output"] == "X" * 300_000
+
+
+def test_the_input_is_never_overwritten(run_batch, tmp_path: Path, capsys):
+    run_batch(lines({"question": "a"}))
+    flow, rows = tmp_path / "flow.py", tmp_path / "in.jsonl"
+    before = rows.read_bytes()
+    link = tmp_path / "same.jsonl"
+    link.symlink_to(rows)
+    for out in (rows, link):
+        assert batch.main([f"{flow}", "-i", str(rows), "-o", str(out)]) == batch.USAGE
+        assert "would be overwritten" in capsys.readouterr().err
+    assert rows.read_bytes() == before
+
+
+def test_an_output_that_is_lost_ends_the_batch_with_one_message(
+    run_batch, tmp_path: Path, capsys
+):
+    run_batch(lines({"question": "a"}))
+    flow, rows = tmp_path / "flow.py", tmp_path / "in.jsonl"
+    arguments = [f"{flow}", "-i", str(rows), "-o", "/dev/full", "--quiet"]
+    assert batch.main(arguments) == batch.FAILED
+    told = capsys.readouterr().err
+    assert "error[output_lost]: /dev/full cannot be written" in told
+    assert "Traceback" not in told

@@ -16,6 +16,7 @@ from herasys_rt.errors import (
     RunCancelledError,
     RuntimeStateError,
 )
+from herasys_rt.messages import HostLost
 from operators import embed, generate, retrieve
 
 
@@ -25,14 +26,33 @@ def answer(question: str):
 
 
 @workflow
+def both(question: str):
+    first = generate("1: {question}", question=question, max_tokens=8)
+    second = generate("2: {question}", question=question, max_tokens=8)
+    return {"first": first, "second": second}
+
+
+@workflow
 def rag(question: str):
     found = retrieve(embed(question), collection="docs", top_k=1)
     return generate("{found} {question}", found=found, question=question)
 
 
 def await_fuser(client: Any) -> None:
-    """Until the fuser serves: the client was told its door in the welcome or later."""
-    while client.status()["fuser"] != "up":
+    """Until the fuser serves (the client was told its door in the welcome or later) and
+    knows every model's fingerprint: what it signs before is equal to nothing after."""
+
+    def serves(status: dict[str, Any]) -> bool:
+        instances = [i for pool in status["pools"] for i in pool["instances"]]
+        return status["fuser"] == "up" and all(i["state"] == "up" for i in instances)
+
+    while not serves(client.status()):
+        pass
+
+
+def await_accepted(client: Any, count: int) -> None:
+    """Until the kernel has taken ``count`` runs."""
+    while client.status()["counters"]["runs"]["accepted"] < count:
         pass
 
 
@@ -85,6 +105,7 @@ def test_equal_runs_at_once_are_executed_once_and_a_later_one_reuses(
     await_fuser(client)
     first, second = (client.submit(answer, question="same") for _ in range(2))
     (item,) = engine.wait_for(1)
+    await_accepted(client, 2)
     engine.finish(item, "once")
     assert first.result(10) == second.result(10) == "once"
     assert second.report()["nodes"][0]["fused_into"] == f"{first.id}/generate"
@@ -149,6 +170,53 @@ def test_a_run_repeated_after_a_loss_streams_each_character_once(
     assert [*pieces] == ["f"]
 
 
+def test_a_host_that_was_given_up_too_early_comes_back_and_serves(
+    start_runtime, hand_engine
+):
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    client = runtime.connect()
+    run = client.submit(answer, question="q")
+    (first,) = engine.wait_for(1)
+    # Told late, of a process before: the host itself lives on.
+    runtime.outbox.send(runtime.endpoint, HostLost("llm", 0, "killed"))
+    _, again = engine.wait_for(2)
+    assert first.key in engine.aborted
+    engine.finish(again, "served")
+    assert run.result(10) == "served"
+    assert run.report()["nodes"][0]["instance"] == "llm-0.2"
+
+
+def test_the_end_of_a_predecessor_told_late_changes_nothing(start_runtime, hand_engine):
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    client = runtime.connect()
+    run = client.submit(answer, question="q")
+    (item,) = engine.wait_for(1)
+    pid = client.status()["pools"][0]["instances"][0]["pid"]
+    runtime.outbox.send(runtime.endpoint, HostLost("llm", 0, "killed", pid=pid + 1))
+    client.status()
+    engine.finish(item, "served")
+    assert run.result(10) == "served"
+    assert run.report()["nodes"][0]["instance"] == "llm-0"
+
+
+def test_a_client_that_left_is_forgotten_by_every_process(start_runtime, hand_engine):
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    watcher, client = runtime.connect(), runtime.connect()
+    await_fuser(watcher)
+    run = client.submit(answer, _stream=True, question="q")
+    (item,) = engine.wait_for(1)
+    engine.sink.piece(item.key, "a", 1)
+    engine.finish(item, "ab")
+    assert run.result(10) == "ab"
+    left = client._link._inbox.endpoint
+    client.close()
+    while any(left in outbox.peers() for outbox in runtime.outboxes):
+        watcher.status()
+
+
 def test_cancelling_a_run_aborts_it_on_the_engine(start_runtime, hand_engine):
     engine = hand_engine()
     run = start_runtime(llm=engine).connect().submit(answer, question="q")
@@ -165,6 +233,7 @@ def test_cancelling_one_of_two_fused_runs_keeps_the_other(start_runtime, hand_en
     await_fuser(client)
     first, second = (client.submit(answer, question="same") for _ in range(2))
     (item,) = engine.wait_for(1)
+    await_accepted(client, 2)
     first.cancel()
     with pytest.raises(RunCancelledError):
         first.result(10)
@@ -239,8 +308,11 @@ def test_result_gives_up_in_time_and_the_run_goes_on(start_runtime, hand_engine)
     run = start_runtime(llm=engine).connect().submit(answer, question="q")
     with pytest.raises(ResultTimeoutError):
         run.result(timeout_s=0)
-    engine.finish(engine.wait_for(1)[0], "late")
-    assert run.result(10) == "late"
+    (item,) = engine.wait_for(1)
+    ending = threading.Timer(0.01, lambda: engine.finish(item, "late"))
+    ending.start()
+    assert run.result(timeout_s=float("inf")) == "late"
+    ending.join()
 
 
 def test_map_keeps_order_and_bounds_what_runs(start_runtime, hand_engine):
@@ -265,6 +337,24 @@ def test_map_keeps_order_and_bounds_what_runs(start_runtime, hand_engine):
     with pytest.raises(HerasysError) as caught:
         runs[6].result()
     assert caught.value.code == "invalid_input"
+
+
+def test_a_link_that_breaks_fails_its_runs_and_takes_no_more(
+    start_runtime, hand_engine, monkeypatch, caplog
+):
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+    broken, other = (client.submit(answer, question=q) for q in "ab")
+    item = engine.wait_for(2)[0]
+    monkeypatch.setattr(broken, "finish", lambda message: 1 / 0)
+    monkeypatch.setattr(other, "finish", lambda message: 1 / 0)
+    engine.finish(item, "x")
+    for run in (broken, other):
+        with pytest.raises(RuntimeStateError, match="ZeroDivisionError"):
+            run.result(10)
+    with pytest.raises(RuntimeStateError):
+        client.submit(answer, question="c")
+    assert "link broke" in caplog.text
 
 
 def test_a_closing_client_cancels_its_runs(start_runtime, hand_engine):
@@ -322,3 +412,160 @@ def test_the_journal_of_live_runs_replays_to_the_same_commands(
     runtime.close()
     assert replay(runtime.journal_path, build) == commanded
     assert sum(map(len, commanded)) > 8
+
+
+def test_a_run_id_at_work_gives_its_handle_and_a_used_one_is_refused(
+    start_runtime, hand_engine
+):
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    client, other = runtime.connect(), runtime.connect()
+    run = client.submit(answer, question="q", _run_id="mine")
+    (item,) = engine.wait_for(1)
+    assert client.submit(answer, question="q", _run_id="mine") is run
+    with pytest.raises(HerasysError, match="another client") as caught:
+        other.submit(answer, question="q", _run_id="mine").result(10)
+    assert caught.value.code == "run_id_used"
+    engine.finish(item, "once")
+    assert run.result(10) == "once"
+    with pytest.raises(HerasysError, match="has ended") as caught:
+        client.submit(answer, question="q", _run_id="mine").result(10)
+    assert caught.value.code == "run_id_used"
+    assert len(engine.seen) == 1
+
+
+@pytest.mark.parametrize("run_id", ["", "x" * 201, 7, "\ud800"])
+def test_a_run_id_that_cannot_travel_is_refused(start_runtime, hand_engine, run_id):
+    client = start_runtime(llm=hand_engine()).connect()
+    with pytest.raises(InputError) as caught:
+        client.submit(answer, question="q", _run_id=run_id)
+    assert caught.value.code == "invalid_run_id"
+
+
+def test_what_is_no_workflow_is_told(start_runtime, hand_engine):
+    client = start_runtime(llm=hand_engine()).connect()
+    with pytest.raises(InputError, match="function is no workflow"):
+        client.submit(lambda: 1)  # pyright: ignore[reportArgumentType]
+
+
+def test_inputs_of_map_are_inputs_and_never_options(start_runtime, hand_engine):
+    client = start_runtime(llm=hand_engine()).connect()
+    rows: list[Any] = [{"question": "q", "_run_id": "x"}, {"_stream": True}, "text", None]
+    codes = [run.report(10)["error"]["code"] for run in client.map(answer, rows)]
+    assert codes == ["invalid_input"] * 4
+
+
+def test_leaving_map_does_not_wait_for_an_input_that_never_comes(
+    start_runtime, hand_engine, monkeypatch
+):
+    from herasys_rt.client import client as module
+
+    monkeypatch.setattr(module, "_FEEDER_PATIENCE_S", 0.05)
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+    given = threading.Event()
+
+    def inputs() -> Any:
+        yield {"question": "one"}
+        engine.finish(engine.wait_for(1)[0], "1")
+        given.wait()
+        yield {"question": "two"}
+
+    before = set(threading.enumerate())
+    runs: Any = client.map(answer, inputs())
+    assert next(runs).result(10) == "1"
+    runs.close()
+    given.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+    assert len(engine.seen) == 1, "what came after leaving is not submitted"
+
+
+def test_a_done_callback_that_raises_harms_nobody(start_runtime, hand_engine, caplog):
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+    run = client.submit(answer, question="q")
+
+    def broken(_: Any) -> None:
+        raise ZeroDivisionError("mine")
+
+    run.add_done_callback(broken)
+    engine.finish(engine.wait_for(1)[0], "one")
+    assert run.result(10) == "one"
+    after = client.submit(answer, question="r")
+    engine.finish(engine.wait_for(2)[1], "two")
+    assert after.result(10) == "two"
+    assert f"a done callback of run {run.id} failed" in caplog.text
+
+
+def test_several_outputs_are_not_streamed_into_one_text(start_runtime, hand_engine):
+    engine = hand_engine()
+    run = start_runtime(llm=engine).connect().submit(both, _stream=True, question="q")
+    items = engine.wait_for(2)
+    for item in items:
+        engine.sink.started(item.key)
+        engine.sink.piece(item.key, "text of its own", 1)
+    for item in items:
+        engine.finish(item, "text of its own")
+    assert [*run.stream()] == []
+    assert run.result(10) == {"first": "text of its own", "second": "text of its own"}
+
+
+def test_a_run_that_a_goodbye_overtakes_does_not_go_on(start_runtime, hand_engine):
+    """The goodbye comes directly and once more behind the run, through the fuser."""
+    from herasys_rt.core.events import RunSubmitted, SpecRegistered
+    from herasys_rt.core.values import Value
+    from herasys_rt.graph import codec
+    from herasys_rt.messages import Goodbye
+
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    watching = runtime.connect()
+    inputs = codec.encode({"question": "q"})
+    value = Value(codec.digest(inputs), len(inputs), inline=inputs)
+    for message in (
+        SpecRegistered(answer.spec),
+        RunSubmitted("late", answer.spec.id, "left", "default", value),
+    ):
+        runtime.outbox.post(runtime.endpoint, message)
+    runtime.outbox.flush()
+    engine.wait_for(1)
+    runtime.outbox.send(runtime.endpoint, Goodbye("left"))
+    while watching.status()["counters"]["runs"]["active"]:
+        pass
+    assert watching.status()["counters"]["runs"]["cancelled"] == 1
+
+
+@pytest.mark.parametrize("tenant", ["", 5, "\ud800", "x" * 201])
+def test_a_tenant_that_is_no_name_is_refused_before_anything_starts(tenant):
+    from herasys_rt import connect
+
+    with pytest.raises(InputError) as caught:
+        connect(tenant=tenant)
+    assert caught.value.code == "invalid_tenant"
+
+
+def test_cancelling_an_asynchronous_map_cancels_its_runs(start_runtime, hand_engine):
+    import asyncio
+
+    from herasys_rt.client.client import AsyncClient
+
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+
+    async def consume() -> None:
+        inputs = [{"question": f"q{i}"} for i in range(9)]
+        async for _ in AsyncClient(client).map(answer, inputs, concurrency=2):
+            raise AssertionError("nothing has ended")
+
+    async def main() -> None:
+        task = asyncio.ensure_future(consume())
+        await asyncio.to_thread(engine.wait_for, 2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    while client.status()["counters"]["runs"]["active"]:
+        pass
+    assert len(engine.seen) == 2
