@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _HIGH_WATER = 100_000  # frames queued per peer before a send counts as refused
 _DRAIN_LIMIT = 256  # frames taken before the owner gets to flush
+_RECONNECT_MAX_MS = 5000  # a peer that is gone is not asked for in a tight loop
 _SOCKET_PATH_LIMIT = 107
 
 
@@ -47,9 +48,10 @@ def host_identity() -> str:
     """A name of this machine and boot: equal for processes that share its file system."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # Two containers of one machine share the boot but not the file system.
+        return f"{boot}/{os.stat('/proc/self/ns/mnt').st_ino}"
     except OSError:
-        boot = format(uuid.getnode(), "x")
-    return boot
+        return format(uuid.getnode(), "x")
 
 
 class Inbox(Generic[M]):
@@ -142,7 +144,6 @@ class Outbox:
     def __init__(self) -> None:
         self._context = zmq.Context.instance()
         self._host = host_identity()
-        self._encoder = codec.encode
         self._sockets: dict[Endpoint, zmq.Socket[bytes]] = {}
         self._pending: dict[Endpoint, list[Any]] = {}
         self._lock = threading.RLock()
@@ -171,10 +172,24 @@ class Outbox:
             pending, self._pending = self._pending, {}
             for peer, batch in pending.items():
                 try:
-                    self._socket(peer).send(self._encoder(batch), zmq.NOBLOCK)
+                    self._socket(peer).send(self._frame(batch), zmq.NOBLOCK)
                 except zmq.Again:
                     refused.append(peer)
         return refused
+
+    def _frame(self, batch: list[Any]) -> bytes:
+        """The batch as one frame; a message that cannot be encoded is left out alone."""
+        try:
+            return codec.encode(batch)
+        except codec.CodecError:
+            good: list[Any] = []
+            for message in batch:
+                try:
+                    codec.encode(message)
+                    good.append(message)
+                except codec.CodecError as e:
+                    log.error("a %s was not sent: %s", type(message).__name__, e)
+            return codec.encode(good)
 
     def _socket(self, peer: Endpoint) -> Any:
         socket = self._sockets.get(peer)
@@ -182,6 +197,7 @@ class Outbox:
             socket = self._context.socket(zmq.PUSH)
             socket.setsockopt(zmq.LINGER, 200)  # ms: last words get out, exit never hangs
             socket.setsockopt(zmq.SNDHWM, _HIGH_WATER)
+            socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
             if peer.host == self._host:
                 socket.connect(peer.ipc)
             else:

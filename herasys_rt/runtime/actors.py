@@ -164,8 +164,8 @@ class SchedulerActor:
         return len(self._objects)
 
     def status(self) -> dict[str, Any]:
-        """The scheduler's status as plain data."""
-        return self._loop.status()
+        """The scheduler's status as plain data, half a second old at most."""
+        return self._loop.latest_status
 
     def stop(self) -> None:
         """End the loop: clients, hosts and the fuser are told."""

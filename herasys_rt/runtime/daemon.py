@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 Progress = Callable[[str], None]
 
 _STOP_PATIENCE_S = 30.0
+_INTERRUPTED = "the start was interrupted"
 _HEALTH_EVERY_S = 2.0
 
 
@@ -96,8 +97,19 @@ def spawn(config: Config, *, private: bool, progress: Progress) -> Daemon:
         return Daemon(process, _await_ready(process, config, private, run_dir, progress))
     except BaseException:
         _end(process)
+        _keep_log(log_path)
         places.remove_run_dir(run_dir)
         raise
+
+
+def _failed_log() -> Path:
+    """Where the log of the last start that failed is kept."""
+    return places.state_dir() / "failed-start.log"
+
+
+def _keep_log(log_path: Path) -> None:
+    with contextlib.suppress(OSError):
+        shutil.copyfile(log_path, _failed_log())
 
 
 def _await_ready(
@@ -127,7 +139,7 @@ def _await_ready(
                 raise error_from_info(ErrorInfo(**message["error"]))
     raise RuntimeStateError(
         f"the runtime's process ended while it started (status {process.wait()})",
-        hint=f"Its log: {places.state_dir() / 'daemon.log'}. Run `herasys doctor`.",
+        hint=f"Its log: {_failed_log()}. Run `herasys doctor`.",
     )
 
 
@@ -178,21 +190,32 @@ def up(config: Config, *, on_progress: Progress = lambda _: None) -> dict[str, A
 
 def down(*, on_progress: Progress = lambda _: None) -> bool:
     """Stop the background runtime and wait until it is gone; False when none was up."""
-    state = places.read_state()
-    if state is None:
+    pid, started = _background_process()
+    if pid is None:
         return False
-    pid, started = state["pid"], state["started"]
     on_progress(f"stopping the runtime (process {pid})")
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     deadline_s = time.monotonic() + _STOP_PATIENCE_S
-    while places.is_process(pid, started):
-        if time.monotonic() > deadline_s:
-            on_progress("it does not end by itself; killing it")
-            _kill_tree(pid)
+    while places.is_process(pid, started) and time.monotonic() < deadline_s:
         time.sleep(0.05)
+    if places.is_process(pid, started):
+        on_progress("it does not end by itself; killing it")
+        _kill_tree(pid)
     places.read_state()  # Clears what a killed one left.
     return True
+
+
+def _background_process() -> tuple[int | None, float]:
+    """The daemon that serves, or the one that is still starting and has told no state."""
+    state = places.read_state()
+    if state is not None:
+        return state["pid"], state["started"]
+    pid = places.lock_holder()
+    if pid is not None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return pid, places.process_started(pid)
+    return None, 0.0
 
 
 # --- the daemon's side --------------------------------------------------------------
@@ -230,8 +253,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     order = json.loads(sys.stdin.readline())
     stop = _Stop(order["private"])
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda n, _: stop.wish(signal.Signals(n).name))
+    _on_end_signals(lambda n, _: stop.wish(signal.Signals(n).name))
     threading.Thread(target=stop.watch_parent, daemon=True).start()
     run_dir = Path(order["run_dir"])
     try:
@@ -269,8 +291,7 @@ def _serve(
     endpoint = runtime.start(lambda text: _say(progress=text))
     # From here on signals end the wait below instead of the start-up; Ray has put
     # handlers of its own in place meanwhile.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda n, _: stop.wish(signal.Signals(n).name))
+    _on_end_signals(lambda n, _: stop.wish(signal.Signals(n).name))
     if stop.event.is_set():
         return
     state = {
@@ -297,40 +318,39 @@ def _abandon_when(stop: _Stop) -> None:
 
     def interrupt(number: int, _: Any) -> None:
         if stop.wish(signal.Signals(number).name):
-            raise RuntimeStateError("the start was interrupted")
+            raise RuntimeStateError(_INTERRUPTED, hint="Start it again.")
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, interrupt)
+    _on_end_signals(interrupt)
     if stop.event.is_set():
-        raise RuntimeStateError("the start was interrupted")
+        raise RuntimeStateError(_INTERRUPTED, hint="Start it again.")
+
+
+def _on_end_signals(handler: Any) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, handler)
 
 
 def _finish_undisturbed() -> None:
     """Clearing up has begun: a second signal, whoever handles it now, must not end it."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    _on_end_signals(signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def _only_daemon() -> Any:
-    """Hold the lock that only one background daemon of a user can hold."""
-    path = places.state_dir() / "daemon.lock"
-    with path.open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.seek(0)
-            raise RuntimeStateError(
-                "another `herasys up` is starting or a runtime is already up "
-                f"(process {lock.read(20).strip() or 'unknown'})",
-                hint="Wait for it, or `herasys down` first; end that process if neither "
-                "helps.",
-            ) from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        os.truncate(sys.stderr.fileno(), 0)  # The log of the runtime before this one.
-        yield
+    """Be the one background daemon of this user, or say who is."""
+    try:
+        with places.daemon_lock() as lock:
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            os.truncate(sys.stderr.fileno(), 0)  # The log of the runtime before this one.
+            yield
+    except BlockingIOError:
+        raise RuntimeStateError(
+            "another `herasys up` is starting or a runtime is already up "
+            f"(process {places.lock_holder() or 'unknown'})",
+            hint="Wait for it, or `herasys down` first; end that process if neither helps.",
+        ) from None
 
 
 if __name__ == "__main__":

@@ -190,11 +190,6 @@ class Runtime:
                 return
             time.sleep(_POLL_S)
 
-    def status(self) -> dict[str, Any]:
-        """The scheduler's status."""
-
-        return _call(self._scheduler.status.remote())
-
     def alive(self) -> bool:
         """Whether the scheduler still answers."""
         from ray import exceptions
@@ -268,9 +263,16 @@ def _address_of_this_host() -> str:
 def existing_scheduler() -> Endpoint | None:
     """The endpoint of the runtime that already serves on the joined cluster."""
     import ray
+    from ray import exceptions
 
     try:
         actor = ray.get_actor(SCHEDULER_NAME, namespace=NAMESPACE)
     except ValueError:
         return None
-    return unpack_endpoint(_call(actor.endpoint.remote()))
+    try:
+        return unpack_endpoint(_call(actor.endpoint.remote()))
+    except exceptions.RayError as e:
+        raise ClusterError(
+            f"the runtime on this cluster does not answer: {type(e).__name__}",
+            hint="End its actors (named herasys-*), then connect again.",
+        ) from e

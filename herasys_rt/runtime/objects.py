@@ -87,7 +87,10 @@ class InlineValues:
     def unpack(self, value: Value) -> bytes:
         """See `ValueStore`. Errors: `EnvironmentFaultError` for a placed value."""
         if value.inline is None:
-            raise EnvironmentFaultError("a stored value reached a process without Ray")
+            raise EnvironmentFaultError(
+                "a stored value reached a process without Ray",
+                hint="Connect through herasys_rt.connect().",
+            )
         return value.inline
 
 
@@ -102,10 +105,19 @@ class RayValues:
         if len(data) <= INLINE_LIMIT_BYTES:
             return Value(codec.digest(data), len(data), inline=data)
         import ray
+        from ray import exceptions
 
         place = new_id("value")
         # As an array: Ray moves its buffer through shared memory without pickling it.
-        ray.get(self._scheduler.keep.remote(place, np.frombuffer(data, dtype=np.uint8)))
+        array = np.frombuffer(data, dtype=np.uint8)
+        try:
+            ray.get(self._scheduler.keep.remote(place, array))
+        except exceptions.RayError as e:
+            raise EnvironmentFaultError(
+                f"a value of {len(data)} bytes could not be stored: {type(e).__name__}",
+                hint="Give Ray's object store more memory (ray.object_store_mb).",
+                code="value_store",
+            ) from e
         return Value(codec.digest(data), len(data), place=place)
 
     def unpack(self, value: Value) -> bytes:

@@ -7,12 +7,15 @@ says where the one background runtime of this user listens.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import IO, Any, TypeGuard
 
 import platformdirs
 import psutil
@@ -83,22 +86,46 @@ def read_state() -> dict[str, Any] | None:
     """The state of the background runtime if its process lives, else None.
 
     A state file left by a process that was killed is removed with its run directory; one
-    that tells no state is removed.
+    that tells no state is removed. Neither while a daemon lives, whose file it may be.
     """
+    state = _stored_state()
+    if state is not None and is_process(state["pid"], state["started"]):
+        return state
+    with contextlib.suppress(BlockingIOError), daemon_lock():
+        state = _stored_state()
+        state_file().unlink(missing_ok=True)
+        if state is not None:
+            remove_run_dir(Path(state["run_dir"]))
+    return None
+
+
+def _stored_state() -> dict[str, Any] | None:
     try:
         state = json.loads(state_file().read_text())
-    except OSError:
+    except (OSError, ValueError):
         return None
-    except ValueError:
-        state = None
-    if not _is_state(state):
-        state_file().unlink(missing_ok=True)
-        return None
-    if is_process(state["pid"], state["started"]):
-        return state
-    state_file().unlink(missing_ok=True)
-    remove_run_dir(Path(state["run_dir"]))
-    return None
+    return state if _is_state(state) else None
+
+
+@contextlib.contextmanager
+def daemon_lock() -> Iterator[IO[str]]:
+    """Hold the lock that only one background daemon of a user can hold; gives its file.
+
+    Errors: `BlockingIOError` when another process holds it.
+    """
+    with (state_dir() / "daemon.lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield lock
+
+
+def lock_holder() -> int | None:
+    """The pid of the daemon that is starting or serving; None when there is none."""
+    try:
+        with daemon_lock():
+            return None
+    except BlockingIOError:
+        text = (state_dir() / "daemon.lock").read_text().strip()
+        return int(text) if text.isdigit() else None
 
 
 def _is_state(state: Any) -> TypeGuard[dict[str, Any]]:

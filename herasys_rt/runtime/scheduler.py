@@ -97,7 +97,7 @@ class SchedulerLoop:
         self._takers: dict[type, Callable[[Any], None]] = {
             Hello: self._hello,
             Submit: self._submit,
-            Cancel: lambda m: self.apply(events.RunCancelled(m.run_id)),
+            Cancel: self._cancel,
             Ping: self._ping,
             Goodbye: lambda m: self._client_gone(m.client),
             StatusRequest: self._status_request,
@@ -112,6 +112,8 @@ class SchedulerLoop:
         }
         for declared in pools:
             self.apply(declared)
+        self.latest_status = self.status()
+        """As of the last housekeeping; safe to read from any thread."""
 
     # --- the loop -------------------------------------------------------------------
     def run(self) -> None:
@@ -148,6 +150,7 @@ class SchedulerLoop:
             self._fuser_lost(FuserLost("silent"))
         for client in [c for c, t in self._heard.items() if now - t > SILENCE_LIMIT_S]:
             self._client_gone(client)
+        self.latest_status = self.status()
         if self._journal is not None:
             self._journal.flush()
 
@@ -210,6 +213,11 @@ class SchedulerLoop:
             return
         self._specs[spec.id] = spec
         self.apply(event)
+
+    def _cancel(self, message: Cancel) -> None:
+        run = self._state.runs.get(message.run_id)
+        if run is None or run.client == message.client:  # A stranger's run is not theirs.
+            self.apply(events.RunCancelled(message.run_id))
 
     def _submit(self, message: Submit) -> None:
         """A run that came past the fuser: checked here, unsigned, so that it fuses with

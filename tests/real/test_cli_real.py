@@ -32,11 +32,16 @@ def test_an_unreachable_database_is_the_doctors_fault_without_its_password(
     assert "s3cret" not in shown.out + shown.err
 
 
-def test_collections_work_without_a_runtime(capfd) -> None:
+def test_collections_work_without_a_runtime(capfd, monkeypatch) -> None:
+    import os
+
     from herasys_rt.cli import runtime
     from herasys_rt.config import load_config
     from herasys_rt.engines.postgres.sync import open_store
 
+    # A database of its own: what other modules of the suite stored is not seen.
+    own = os.environ["HERASYS_DATABASE__DATA_DIR"] + "-cli"
+    monkeypatch.setenv("HERASYS_DATABASE__DATA_DIR", own)
     assert execute(["collections", "list", "--json"]) == 0
     assert json.loads(capfd.readouterr().out) == {"collections": [], "error": None}
     with runtime.database(load_config()) as dsn, open_store(dsn) as store:
