@@ -18,9 +18,26 @@ _HOMES = {
     "Config": "herasys_rt.config",
     "HerasysError": "herasys_rt.errors",
     "Run": "herasys_rt.client.run",
+    "agent": "herasys_rt.dsl.agent",
+    "all_of": "herasys_rt.dsl",
+    "any_of": "herasys_rt.dsl",
+    "as_text": "herasys_rt.dsl",
     "connect": "herasys_rt.client.client",
     "connect_async": "herasys_rt.client.client",
+    "contains": "herasys_rt.dsl",
+    "equals": "herasys_rt.dsl",
+    "flatten": "herasys_rt.dsl",
+    "is_empty": "herasys_rt.dsl",
+    "join": "herasys_rt.dsl",
+    "length": "herasys_rt.dsl",
+    "less_than": "herasys_rt.dsl",
     "load_config": "herasys_rt.config",
+    "map_over": "herasys_rt.dsl",
+    "more_than": "herasys_rt.dsl",
+    "negate": "herasys_rt.dsl",
+    "retry": "herasys_rt.dsl",
+    "tool": "herasys_rt.dsl",
+    "when": "herasys_rt.dsl",
     "workflow": "herasys_rt.dsl",
 }
 
@@ -32,9 +49,26 @@ __all__ = [
     "HerasysError",
     "Run",
     "__version__",
+    "agent",
+    "all_of",
+    "any_of",
+    "as_text",
     "connect",
     "connect_async",
+    "contains",
+    "equals",
+    "flatten",
+    "is_empty",
+    "join",
+    "length",
+    "less_than",
     "load_config",
+    "map_over",
+    "more_than",
+    "negate",
+    "retry",
+    "tool",
+    "when",
     "workflow",
 ]
 
@@ -42,7 +76,26 @@ if TYPE_CHECKING:
     from herasys_rt.client.client import AsyncClient, Client, connect, connect_async
     from herasys_rt.client.run import AsyncRun, Run
     from herasys_rt.config import Config, load_config
-    from herasys_rt.dsl import workflow
+    from herasys_rt.dsl import (
+        all_of,
+        any_of,
+        as_text,
+        contains,
+        equals,
+        flatten,
+        is_empty,
+        join,
+        length,
+        less_than,
+        map_over,
+        more_than,
+        negate,
+        retry,
+        tool,
+        when,
+        workflow,
+    )
+    from herasys_rt.dsl.agent import agent
     from herasys_rt.errors import HerasysError
 
 

@@ -1,4 +1,4 @@
-"""From a function's annotations to the declared inputs of a workflow."""
+"""From a function's annotations to the declared inputs and outputs of a workflow."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import typing
 from collections.abc import Callable
 from typing import Any, Union
 
+from herasys_rt.dsl.symbols import Symbol
 from herasys_rt.errors import Fault
 from herasys_rt.graph import codec
 from herasys_rt.graph.checks import widened
+from herasys_rt.graph.shapes import Shape
 from herasys_rt.graph.spec import InputSpec
-from herasys_rt.graph.types import PortType
+from herasys_rt.graph.types import PortType, fits
 
 KNOWN = "str, int, float, bool, list[str], list[dict], dict, Any, each also '| None'"
 
@@ -62,6 +64,84 @@ def declared_inputs(
                 default = widened(codec.frozen(parameter.default), kind)
         inputs.append(InputSpec(parameter.name, kind, required, default, optional))
     return inputs, faults
+
+
+class DeclaredOutput:
+    """What a workflow's function says it returns; `fault` holds outputs against it.
+
+    One type stands for the single output, ``dict[str, T]`` for all of several, a
+    `TypedDict` for each by name. Without an annotation, and of ``Node``, ``Any`` or a bare
+    ``dict``, anything goes.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.faults: list[Fault] = []
+        self._named: dict[str, Shape] | None = None
+        self._every: Shape | None = None
+        self._single: Shape | None = None
+        try:
+            self._read(function)
+        except (TypeError, ValueError, NameError, SyntaxError, AttributeError) as e:
+            fits_here = f"known are {KNOWN}, Node, and dicts of them"
+            self.faults.append(Fault("output", f"return annotation {e}", fits_here))
+
+    def check(self, outputs: dict[str, Shape]) -> list[Fault]:
+        """What keeps outputs of these shapes from being what was declared."""
+        found: list[Fault] = []
+        if self._single is not None and list(outputs) != ["output"]:
+            problem = f"is {self._single} by its annotation, and a dict is returned"
+            found.append(Fault("output", problem))
+        for name in self._named or ():
+            if name not in outputs:
+                found.append(Fault(f"output {name}", "is declared and not returned"))
+        for name, shape in outputs.items():
+            if self._named is not None and name not in self._named:
+                found.append(Fault(f"output {name}", "is returned and not declared"))
+            wanted = self._wanted(name)
+            if wanted is not None and _misfit(shape, wanted):
+                problem = f"is declared as {wanted} and is {shape}"
+                found.append(Fault(f"output {name}", problem))
+        return found
+
+    def _wanted(self, name: str) -> Shape | None:
+        if self._named is not None:
+            return self._named.get(name)
+        return self._every or self._single
+
+    def _read(self, function: Callable[..., Any]) -> None:
+        annotation: Any = inspect.signature(function).return_annotation
+        if isinstance(annotation, str):
+            annotation = _evaluated(annotation, function)
+        if _says_nothing(annotation):
+            return
+        if typing.is_typeddict(annotation):
+            hints = typing.get_type_hints(annotation, include_extras=True)
+            self._named = {
+                name: Shape(*_resolved(hint))
+                for name, hint in hints.items()
+                if not _says_nothing(hint)
+            }
+            return
+        if typing.get_origin(annotation) is dict:
+            value: Any = typing.get_args(annotation)[1]
+            if not _says_nothing(value):
+                self._every = Shape(*_resolved(value))
+            return
+        self._single = Shape(*_resolved(annotation))
+
+
+def _says_nothing(annotation: Any) -> bool:
+    if annotation in (inspect.Signature.empty, Any, object, dict, None):
+        return True
+    if typing.get_origin(annotation) is list:
+        return any(_says_nothing(arg) for arg in typing.get_args(annotation))
+    return isinstance(annotation, type) and issubclass(annotation, Symbol)
+
+
+def _misfit(shape: Shape, wanted: Shape) -> bool:
+    if shape.optional and not wanted.optional:
+        return True
+    return not fits(shape.type, wanted.type)
 
 
 def _unfit(parameter: inspect.Parameter) -> str:

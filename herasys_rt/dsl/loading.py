@@ -1,4 +1,4 @@
-"""Workflows out of files: what ``FILE.py:NAME`` means."""
+"""Workflows and agents out of files: what ``FILE.py:NAME`` means."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
+from herasys_rt.dsl.agent import Agent
 from herasys_rt.dsl.workflow import Workflow
 from herasys_rt.errors import HerasysError, WorkflowNotFoundError
 from herasys_rt.graph.checks import nearest
 
-AnyWorkflow = Workflow[...]
-"""A workflow whatever its parameters are."""
+AnyWorkflow = Workflow[...] | Agent[...]
+"""A workflow or an agent, whatever its parameters are."""
 
 
 def load_workflow(target: str) -> AnyWorkflow:
-    """The workflow that ``FILE.py:NAME`` names; the file is imported.
+    """The workflow or agent that ``FILE.py:NAME`` names; the file is imported.
 
     The file's folder and the current directory are put on `sys.path` first, as for a
     script, so that its own imports work; the name of the file becomes the module's where
@@ -38,7 +39,7 @@ def load_workflow(target: str) -> AnyWorkflow:
         kind = type(getattr(module, name)).__name__
         raise WorkflowNotFoundError(
             f"{name!r} in {file} is a {kind}, not a workflow",
-            hint=f"Decorate it with @workflow. {_list(found)}",
+            hint=f"Decorate it with @workflow or @agent. {_list(found)}",
             target=target,
         )
     near = nearest(name, found)
@@ -49,9 +50,11 @@ def load_workflow(target: str) -> AnyWorkflow:
 
 
 def workflows_in(module: ModuleType) -> dict[str, AnyWorkflow]:
-    """The workflows that a module names, in the order in which it names them."""
+    """The workflows and agents that a module names, in the order in which it does."""
     return {
-        name: value for name, value in vars(module).items() if isinstance(value, Workflow)
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, Workflow | Agent)
     }
 
 
@@ -87,7 +90,7 @@ def _only(file: Path, found: dict[str, AnyWorkflow]) -> AnyWorkflow:
 
 def _list(found: dict[str, AnyWorkflow]) -> str:
     if not found:
-        return "The file has no workflow; decorate a function with @workflow."
+        return "The file has no workflow; decorate a function with @workflow or @agent."
     return f"Workflows there: {', '.join(found)}."
 
 

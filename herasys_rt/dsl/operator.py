@@ -9,11 +9,12 @@ what an engine is asked to do:
                      "chunks": edge(PortType.CHUNKS),
                      "top_k": param(PortType.INT, minimum=1)})
     def rerank(query: str | Node, chunks: Node, *, top_k: int = 4,
-               model: str | None = None, label: str = ""):
+               **options: Unpack[Options]):
         'The chunks that answer the query best.'
 
-Operators register themselves by name and version. Packages offer theirs through the
-entry-point group ``herasys_rt.operators``; `discover` loads those.
+Every call takes the options of `dsl.options.Options` besides, which ``**options`` tells the
+type checker. Operators register themselves by name and version. Packages offer theirs
+through the entry-point group ``herasys_rt.operators``; `discover` loads those.
 """
 
 from __future__ import annotations
@@ -24,19 +25,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, ParamSpec
 
+from herasys_rt.dsl.options import OPTIONS, settle
 from herasys_rt.dsl.symbols import Node
 from herasys_rt.dsl.trace import Trace, current_trace
 from herasys_rt.errors import UsageError
 from herasys_rt.graph.checks import nearest
+from herasys_rt.graph.estimates import ESTIMATES, Estimate
 from herasys_rt.graph.spec import Arg, Constraint, Lit, NodeSpec, Port, Sampling
 from herasys_rt.graph.types import PortType
 
 P = ParamSpec("P")
 
 ENTRY_POINTS = "herasys_rt.operators"
-OPTIONS = ("model", "label")
-"""Keyword arguments of every call that are no ports: the model that serves the node (None:
-the resource's default pool) and the node's id in reports."""
 
 
 def edge(
@@ -74,7 +74,8 @@ class Call:
     ``args`` holds the values given by port name, defaults filled in (symbols among
     them); ``extras`` the keyword arguments that no port takes, where the operator allows
     them; ``ports`` the ports the node will have. ``prepare`` moves every extra into
-    ``args`` and ``ports``, or refuses it.
+    ``args`` and ``ports``, or refuses it. ``output`` and ``streams`` are the operator's,
+    unless the arguments make them others.
     """
 
     where: str
@@ -82,6 +83,8 @@ class Call:
     extras: dict[str, Any]
     ports: dict[str, Port]
     trace: Trace = field(repr=False)
+    output: PortType = PortType.ANY
+    streams: bool = False
 
     def fault(self, port: str, problem: str, fits: str = "") -> None:
         """Report what is wrong with an argument; the other faults are still found."""
@@ -97,8 +100,10 @@ class Operator(Generic[P]):
     that make a pure operator sampled; ``streams`` that its text can be read while it is
     produced; ``collection`` the parameter that names the collection its value depends
     on. ``variadic`` lets calls carry further keyword arguments, for ``prepare`` to turn
-    into ports. Errors: `UsageError` when the declaration contradicts itself or another
-    operator has the same name and version.
+    into ports. ``registered`` False keeps it out of the registry, for operators that are
+    many and known by their object. ``estimate`` says how much work a node is, where the
+    verb's own (`graph.estimates`) does not fit. Errors: `UsageError` when the declaration
+    contradicts itself or another operator has the same name and version.
     """
 
     def __init__(
@@ -117,6 +122,8 @@ class Operator(Generic[P]):
         variadic: bool = False,
         prepare: Callable[[Call], None] | None = None,
         doc: str = "",
+        registered: bool = True,
+        estimate: Estimate | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -131,11 +138,13 @@ class Operator(Generic[P]):
         self.variadic = variadic
         self.prepare = prepare
         self.positional = tuple(port.name for port in ports if not port.is_param)
+        self.estimate = estimate or ESTIMATES.get(verb, Estimate(cost_key=verb))
         self.__name__ = self.__qualname__ = name
         self.__doc__ = doc
         self.__signature__: inspect.Signature | None = None
         self._check()
-        register(self)
+        if registered:
+            register(self)
 
     @property
     def id(self) -> str:
@@ -153,14 +162,11 @@ class Operator(Generic[P]):
         """
         trace = current_trace(f"operator {self.name!r} was called")
         given: dict[str, Any] = dict(kwargs)
-        model, label = given.pop("model", None), given.pop("label", "")
+        label = given.get("label", "")
         where = trace.name_node(self.name, label if isinstance(label, str) else "")
-        call = Call(where, {}, {}, {port.name: port for port in self.ports}, trace)
-        if not isinstance(label, str):
-            call.fault("label", f"must be a literal text, got {type(label).__name__}")
-        if model is not None and not isinstance(model, str):
-            call.fault("model", f"must be a literal name, got {type(model).__name__}")
-            model = None
+        ports = {port.name: port for port in self.ports}
+        call = Call(where, {}, {}, ports, trace, self.output, self.streams)
+        settled = settle(given, self.sampling is not None, call.fault)
         self._bind(call, args, given)
         if self.prepare is not None:
             self.prepare(call)
@@ -173,13 +179,15 @@ class Operator(Generic[P]):
                 resource=self.resource,
                 args=_lowered(call),
                 ports=tuple(call.ports.values()),
-                output=self.output,
-                model=model,
+                output=call.output,
+                model=settled.model,
                 purity=self.purity,
-                streams=self.streams,
+                streams=call.streams,
                 collection=self.collection,
-                label=where if label == where else "",
+                label=settled.label if where.startswith(settled.label or where) else "",
                 sampling=self.sampling,
+                options=settled.options,
+                sample=0 if settled.shared_sample else None,
             )
         )
 
@@ -238,18 +246,19 @@ def operator(
     collection: str | None = None,
     sampling: Sampling | None = None,
     prepare: Callable[[Call], None] | None = None,
+    estimate: Estimate | None = None,
 ) -> Callable[[Callable[P, object]], Operator[P]]:
     """Make an `Operator` of a typed function without a body; see the module's text.
 
     The function's parameters are the ports in order (``model`` and ``label`` aside),
-    their defaults the ports' defaults; ``**variables`` makes it variadic. Errors:
+    their defaults the ports' defaults; ``**variables`` makes it variadic (and
+    ``**options: Unpack[Options]`` does not). Errors:
     `UsageError` when the ports and the parameters do not match.
     """
 
     def declare(function: Callable[P, object]) -> Operator[P]:
         called = name or function.__name__
         signature = inspect.signature(function)
-        kinds = {p.kind for p in signature.parameters.values()}
         operator: Operator[P] = Operator(
             name=called,
             version=version,
@@ -261,9 +270,10 @@ def operator(
             streams=streams,
             collection=collection,
             sampling=sampling,
-            variadic=inspect.Parameter.VAR_KEYWORD in kinds,
+            variadic=any(_takes_variables(p) for p in signature.parameters.values()),
             prepare=prepare,
             doc=inspect.getdoc(function) or "",
+            estimate=estimate,
         )
         operator.positional = _positional(signature)
         operator.__module__ = function.__module__
@@ -272,6 +282,14 @@ def operator(
         return operator
 
     return declare
+
+
+def _takes_variables(parameter: inspect.Parameter) -> bool:
+    if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+        return False
+    annotation = parameter.annotation
+    shown = annotation if isinstance(annotation, str) else repr(annotation)
+    return "Unpack[" not in shown
 
 
 def _positional(signature: inspect.Signature) -> tuple[str, ...]:

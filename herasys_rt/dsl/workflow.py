@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, overload
 
-from herasys_rt.dsl.annotations import declared_inputs
+from herasys_rt.dsl.annotations import DeclaredOutput, declared_inputs
+from herasys_rt.dsl.inlining import inline
 from herasys_rt.dsl.mermaid import to_mermaid
 from herasys_rt.dsl.symbols import Node
 from herasys_rt.dsl.trace import Trace, current_trace
@@ -57,7 +58,7 @@ class Workflow(Generic[P]):
         trace = current_trace(f"workflow {self.name!r} was called")
         where = trace.name_node(self.name, "")
         bound = self._arguments(trace, where, args, kwargs)
-        outputs = trace.inline(self.spec, where, bound)
+        outputs = inline(trace, self.spec, where, bound)
         return outputs["output"] if list(outputs) == ["output"] else outputs
 
     def _arguments(
@@ -112,7 +113,8 @@ def workflow(
     """Declare a workflow by a function that calls operators and returns a node.
 
     The function runs once, now, with symbols for its inputs; what it calls becomes the
-    graph. It returns one node, or a dict of nodes by output name. ``share="public"``
+    graph. It returns one node, or a dict of nodes by output name; a return annotation is
+    held against what they give. ``share="public"``
     lets equal work be shared across tenants: the author's explicit choice.
 
     Errors: `GraphError` with every fault of the graph.
@@ -131,6 +133,8 @@ def trace_function(function: Callable[..., Any], name: str, share: str) -> Workf
         problem = "is asynchronous or a generator"
         raise GraphError.of(name, [Fault(name, problem, "an ordinary function")])
     inputs, faults = declared_inputs(function)
+    declared_output = DeclaredOutput(function)
+    faults.extend(declared_output.faults)
     trace = Trace(name, share, inspect.getdoc(function) or "")
     trace.faults.extend(faults)
     symbols = {declared.name: trace.add_input(declared) for declared in inputs}
@@ -139,7 +143,7 @@ def trace_function(function: Callable[..., Any], name: str, share: str) -> Workf
     returned: Node | dict[str, Node] | None = None
     with trace.running():
         returned = _called(function, symbols)
-    return trace.finish(returned)
+    return trace.finish(returned, declared_output.check)
 
 
 def _called(function: Callable[..., Any], symbols: dict[str, Any]) -> Any:

@@ -20,7 +20,7 @@ from herasys_rt.graph.checks import (
     port_fault,
     widened,
 )
-from herasys_rt.graph.spec import InputSpec, WorkflowSpec
+from herasys_rt.graph.spec import InputRef, InputSpec, WorkflowSpec
 from herasys_rt.graph.types import PortType, describe, value_fault
 
 _LOOSE = (PortType.ANY, PortType.JSON)
@@ -109,6 +109,19 @@ def _input_fault(spec: WorkflowSpec, declared: InputSpec, value: Any) -> str | N
             fault = constraint_fault(value, port.constraint)
         if fault:
             return f"{fault} (for {port.name!r} of node {node!r})"
+    return _region_fault(spec, declared.name, value)
+
+
+def _region_fault(spec: WorkflowSpec, name: str, value: Any) -> str | None:
+    """Why no region can go over an input that one goes over; None when it can."""
+    for region in spec.regions:
+        if region.items != InputRef(name):
+            continue
+        if not isinstance(value, list):
+            return f"expected a list, got {describe(value)} (for {region.id!r})"
+        count = len(cast("list[Any]", value))
+        if count > region.max_items:
+            return f"has {count} items, at most {region.max_items} (for {region.id!r})"
     return None
 
 

@@ -7,6 +7,7 @@ verb and a set of arguments when the workflow was traced.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -34,13 +35,42 @@ class NodeRef(msgspec.Struct, frozen=True, tag="node"):
     node: str
 
 
+class ItemRef(msgspec.Struct, frozen=True, tag="item"):
+    """An argument that is the current item of the region the node is in."""
+
+    region: str
+
+
 class ListRef(msgspec.Struct, frozen=True, tag="list"):
     """An argument that is a list of arguments: a join, or literals mixed with edges."""
 
-    items: tuple[Lit | InputRef | NodeRef, ...]
+    items: tuple[Arg, ...]
 
 
-Arg = Lit | InputRef | NodeRef | ListRef
+class ChoiceRef(msgspec.Struct, frozen=True, tag="choice"):
+    """An argument that is ``then`` when the condition's value is true, else ``otherwise``.
+
+    Only the taken side has to have a value; nodes of the other side never run.
+    """
+
+    condition: InputRef | NodeRef | ItemRef
+    then: Arg
+    otherwise: Arg
+
+
+class Expr(msgspec.Struct, frozen=True, tag="expr"):
+    """An argument computed where it is consumed, by a named pure function.
+
+    For work that is too cheap to be dispatched (`graph.expressions` holds the functions:
+    render a prompt, parse JSON, take a field). An expression that fails is its
+    consumer's error.
+    """
+
+    function: str
+    args: dict[str, Arg]
+
+
+Arg = Lit | InputRef | NodeRef | ItemRef | ListRef | ChoiceRef | Expr
 
 
 class Constraint(msgspec.Struct, frozen=True):
@@ -60,7 +90,9 @@ class Port(msgspec.Struct, frozen=True):
     """A named, typed argument of an operator.
 
     A port may be an edge; a parameter (``is_param``) is a literal or a run's input. A
-    port without ``required`` takes ``default``; an ``optional`` one also takes None.
+    port without ``required`` takes ``default``; an ``optional`` one also takes None. What
+    stands at an ``excluded`` one changes nothing about the value: it is no part of the
+    signature.
     """
 
     name: str
@@ -71,6 +103,7 @@ class Port(msgspec.Struct, frozen=True):
     optional: bool = False
     constraint: Constraint = Constraint()
     doc: str = ""
+    excluded: bool = False
 
 
 class Sampling(msgspec.Struct, frozen=True):
@@ -99,6 +132,58 @@ class Edge(msgspec.Struct, frozen=True):
     port: str
 
 
+class Guard(msgspec.Struct, frozen=True):
+    """The node runs only when the condition's value is as ``holds`` says."""
+
+    condition: InputRef | NodeRef | ItemRef
+    holds: bool
+
+
+class Region(msgspec.Struct, frozen=True):
+    """Nodes that are executed once per item of a list (data-parallel fan-out).
+
+    Inside, `ItemRef` is the item and a `NodeRef` to a node of the same region means the
+    same item's; from outside, a `NodeRef` to a node of a region is the list of its
+    outputs in the items' order (of an empty list: the empty list). Regions do not nest.
+    A list longer than ``max_items`` fails the run (code ``too_many_items``).
+    """
+
+    id: str
+    items: InputRef | NodeRef | Lit
+    max_items: int = 10_000
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """When and how a failed node is tried again, by one owner: the kernel.
+
+    The n-th delay is uniform in [(1 - jitter) * d, d], d = min(initial_interval_s *
+    backoff_factor**(n-1), max_interval_s). ``retry_on`` lists error codes; empty means
+    every error that says of itself that it is retryable.
+    """
+
+    max_attempts: int = 3
+    initial_interval_s: float = 0.5
+    backoff_factor: float = 2.0
+    max_interval_s: float = 30.0
+    jitter: float = 1.0
+    retry_on: tuple[str, ...] = ()
+
+
+class NodeOptions(msgspec.Struct, frozen=True):
+    """What a call may ask for beyond its arguments; nothing of it changes the value.
+
+    ``timeout_s`` bounds one attempt from its start (code ``node_timeout``, retryable).
+    ``priority`` is added to the run's. ``cache`` False keeps the result out of the reuse
+    cache, ``cache_ttl_s`` bounds how long it stays (None: the verb's own limit).
+    """
+
+    timeout_s: float | None = None
+    retry: Retry | None = None
+    priority: int = 0
+    cache: bool = True
+    cache_ttl_s: float | None = None
+
+
 class NodeSpec(msgspec.Struct, frozen=True):
     """One operator invocation, lowered.
 
@@ -123,11 +208,21 @@ class NodeSpec(msgspec.Struct, frozen=True):
     collection: str | None = None
     label: str = ""
     sampling: Sampling | None = None
+    region: str = ""
+    guards: tuple[Guard, ...] = ()
+    options: NodeOptions = NodeOptions()
+    sample: int | None = None
+    """By opt-in a node that draws random numbers may be shared: as this sample of the
+    equal calls of its workflow. None: drawing, it is not shared."""
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Ids of the nodes whose outputs this node takes, in argument order, once each."""
-        return tuple(dict.fromkeys(ref.node for ref in node_refs(self.args)))
+        """Ids of the nodes that this one waits for, in argument order, once each: those
+        whose outputs it takes and those that its guards ask. (`WorkflowSpec.parents_of`
+        adds the node whose list its region goes over.)"""
+        asked = {str(i): guard.condition for i, guard in enumerate(self.guards)}
+        refs = [*node_refs(self.args), *node_refs(dict(asked))]
+        return tuple(dict.fromkeys(ref.node for ref in refs))
 
 
 class InputSpec(msgspec.Struct, frozen=True):
@@ -154,6 +249,9 @@ class WorkflowSpec(msgspec.Struct, frozen=True, dict=True):
     outputs: dict[str, Arg]
     share: str = "tenant"
     doc: str = ""
+    regions: tuple[Region, ...] = ()
+    agent: bool = False
+    """An agent's: it declares inputs only; its graph is revealed while it runs."""
 
     @cached_property
     def encoded(self) -> bytes:
@@ -185,6 +283,29 @@ class WorkflowSpec(msgspec.Struct, frozen=True, dict=True):
                     fed.setdefault(arg.name, []).append((node.id, port))
         return {name: tuple(ports) for name, ports in fed.items()}
 
+    @cached_property
+    def region_index(self) -> dict[str, Region]:
+        """Region id -> region."""
+        return {region.id: region for region in self.regions}
+
+    def parents_of(self, node: NodeSpec) -> tuple[str, ...]:
+        """Ids of all nodes that must have ended before ``node`` can start, once each: its
+        `NodeSpec.parents`, and first the node that gives its region's list."""
+        region = self.region_index.get(node.region)
+        if region is None or not isinstance(region.items, NodeRef):
+            return node.parents
+        return tuple(dict.fromkeys((region.items.node, *node.parents)))
+
+    @cached_property
+    def asked_inputs(self) -> tuple[str, ...]:
+        """Names of the inputs whose facts regions, guards and choices ask for, in order."""
+        asked: list[Any] = [region.items for region in self.regions]
+        asked += [guard.condition for node in self.nodes for guard in node.guards]
+        args = [arg for node in self.nodes for arg in node.args.values()]
+        asked += [c for arg in (*args, *self.outputs.values()) for c in conditions(arg)]
+        names = [ref.name for ref in asked if isinstance(ref, InputRef)]
+        return tuple(dict.fromkeys(names))
+
     @property
     def edges(self) -> tuple[Edge, ...]:
         """Every edge, in the order of nodes and arguments."""
@@ -207,38 +328,51 @@ def decode_spec(data: bytes) -> WorkflowSpec:
         raise codec.CodecError(f"bytes are no workflow spec: {e}") from e
 
 
-def node_refs(args: dict[str, Arg]) -> list[NodeRef]:
+def leaves(arg: Arg) -> Iterator[Lit | InputRef | NodeRef | ItemRef]:
+    """The literals and references that an argument is made of, in order.
+
+    The item that an ``each`` expression binds is its own and no reference of the argument.
+    """
+    match arg:
+        case ListRef(items):
+            for item in items:
+                yield from leaves(item)
+        case ChoiceRef(condition, then, otherwise):
+            yield condition
+            yield from leaves(then)
+            yield from leaves(otherwise)
+        case Expr(function, args):
+            bound = args.get("item") if function == "each" else None
+            for part in args.values():
+                yield from (leaf for leaf in leaves(part) if leaf != bound)
+        case _:
+            yield arg
+
+
+def conditions(arg: Arg) -> Iterator[InputRef | NodeRef | ItemRef]:
+    """What the choices in an argument ask, in order."""
+    match arg:
+        case ChoiceRef(condition, then, otherwise):
+            yield condition
+            yield from conditions(then)
+            yield from conditions(otherwise)
+        case ListRef(items):
+            for item in items:
+                yield from conditions(item)
+        case Expr(_, args):
+            for part in args.values():
+                yield from conditions(part)
+        case _:
+            return
+
+
+def node_refs(args: Mapping[str, Arg]) -> list[NodeRef]:
     """Every edge among arguments, in order."""
-    found: list[NodeRef] = []
-    for arg in args.values():
-        parts = arg.items if isinstance(arg, ListRef) else (arg,)
-        found.extend(part for part in parts if isinstance(part, NodeRef))
-    return found
+    found = (leaf for arg in args.values() for leaf in leaves(arg))
+    return [leaf for leaf in found if isinstance(leaf, NodeRef)]
 
 
-def input_refs(args: dict[str, Arg]) -> list[InputRef]:
+def input_refs(args: Mapping[str, Arg]) -> list[InputRef]:
     """Every reference to a run's input among arguments, in order."""
-    found: list[InputRef] = []
-    for arg in args.values():
-        parts = arg.items if isinstance(arg, ListRef) else (arg,)
-        found.extend(part for part in parts if isinstance(part, InputRef))
-    return found
-
-
-def resolve(
-    args: dict[str, Arg], inputs: dict[str, Any], outputs: dict[str, Any]
-) -> dict[str, Any]:
-    """Concrete argument values from a run's inputs and its nodes' outputs."""
-
-    def one(arg: Arg) -> Any:
-        match arg:
-            case Lit(value):
-                return value
-            case InputRef(name):
-                return inputs[name]
-            case NodeRef(node):
-                return outputs[node]
-            case ListRef(items):
-                return [one(item) for item in items]
-
-    return {name: one(arg) for name, arg in args.items()}
+    found = (leaf for arg in args.values() for leaf in leaves(arg))
+    return [leaf for leaf in found if isinstance(leaf, InputRef)]

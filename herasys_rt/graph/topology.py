@@ -10,10 +10,11 @@ from herasys_rt.graph.spec import NodeSpec, WorkflowSpec, node_refs
 class Topology(NamedTuple):
     """Positions refer to ``spec.nodes``.
 
-    ``parents[i]`` and ``successors[i]`` list positions, once each; ``depth[i]`` is the
-    reverse topological depth d_v (layers to the sink; a sink has 0; HeraSys section
-    3.1); ``sinks`` are the nodes without successors; ``outputs`` the nodes that the run's
-    outputs are read from.
+    ``parents[i]`` and ``successors[i]`` list positions, once each: everything that ``i``
+    waits for, be it for an argument, a guard or the list of its region (`parents_of`).
+    ``depth[i]`` is the reverse topological depth d_v (layers to the sink; a sink has 0;
+    HeraSys section 3.1); ``sinks`` are the nodes without successors; ``outputs`` the
+    nodes that the run's outputs are read from.
     """
 
     parents: tuple[tuple[int, ...], ...]
@@ -23,10 +24,12 @@ class Topology(NamedTuple):
     outputs: tuple[int, ...]
 
 
-def topological_order(nodes: list[NodeSpec]) -> tuple[list[NodeSpec], list[str]]:
+def topological_order(spec: WorkflowSpec) -> tuple[list[NodeSpec], list[str]]:
     """Nodes ordered so that parents come first (stable), and the ids left in cycles."""
-    remaining = {node.id: node for node in nodes}
-    waiting = {n.id: {p for p in n.parents if p in remaining} for n in nodes}
+    remaining = {node.id: node for node in spec.nodes}
+    waiting = {
+        node.id: {p for p in spec.parents_of(node) if p in remaining} for node in spec.nodes
+    }
     ordered: list[NodeSpec] = []
     progress = True
     while remaining and progress:
@@ -43,7 +46,7 @@ def topological_order(nodes: list[NodeSpec]) -> tuple[list[NodeSpec], list[str]]
 def topology_of(spec: WorkflowSpec) -> Topology:
     """The topology of a spec whose nodes are in topological order."""
     index = spec.index
-    parents = tuple(tuple(index[p] for p in node.parents) for node in spec.nodes)
+    parents = tuple(tuple(index[p] for p in spec.parents_of(node)) for node in spec.nodes)
     successors: list[list[int]] = [[] for _ in spec.nodes]
     for position, above in enumerate(parents):
         for parent in above:

@@ -1,60 +1,80 @@
 """Whether a spec is well formed: names, references, types on edges, ranges, order.
 
 Both a traced workflow and a spec that arrives over the wire pass through here, so that
-the rules of a graph have one home. `check_inputs` and `parse_input_text`, which hold a
-run's inputs against a spec, live in `graph.inputs` and are offered here too.
+the rules of a graph have one home (`graph.arguments` and `graph.branches` are parts of
+it). `check_inputs` and `parse_input_text`, which hold a run's inputs against a spec, live
+in `graph.inputs` and are offered here too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from herasys_rt.errors import Fault
 from herasys_rt.graph import codec
-from herasys_rt.graph.checks import (
-    ITEM_TYPES,
-    constraint_fault,
-    finite_fault,
-    nearest,
-    port_fault,
+from herasys_rt.graph.arguments import (
+    argument_faults,
+    described,
+    givers,
+    list_fault,
+    reference_faults,
 )
+from herasys_rt.graph.branches import branch_faults
+from herasys_rt.graph.checks import finite_fault, nearest
 from herasys_rt.graph.inputs import check_inputs, describe_inputs, parse_input_text
+from herasys_rt.graph.shapes import Scope
 from herasys_rt.graph.spec import (
-    Arg,
-    InputRef,
     InputSpec,
-    ListRef,
     Lit,
     NodeRef,
     NodeSpec,
-    Port,
+    Region,
+    Retry,
     WorkflowSpec,
     node_refs,
 )
 from herasys_rt.graph.topology import topological_order
-from herasys_rt.graph.types import PortType, fits, value_fault
+from herasys_rt.graph.types import PortType, describe, value_fault
 
 __all__ = ["check_inputs", "describe_inputs", "parse_input_text", "validate_spec"]
 
 PURITIES = ("pure", "sampled", "effect")
 SHARES = ("tenant", "public")
+_PRIORITY_MAX = 2**31 - 1
 
 
-def validate_spec(spec: WorkflowSpec) -> list[Fault]:
-    """Every fault of a spec, in reading order; an empty list when it can run."""
+def validate_spec(spec: WorkflowSpec, *, complete: bool = True) -> list[Fault]:
+    """Every fault of a spec, in reading order; an empty list when it can run.
+
+    The spec of an agent has inputs and nothing else. Of one that is not ``complete``,
+    because parts of it were refused already, nobody can say which nodes nobody needs.
+    """
     faults = list(_heading_faults(spec))
-    for node in spec.nodes:
-        faults.extend(_node_faults(spec, node))
-    faults.extend(_output_faults(spec))
+    if spec.agent:
+        if spec.nodes or spec.outputs or spec.regions:
+            faults.append(Fault(spec.name, "is an agent's and may hold inputs only"))
+        return faults
+    scope = Scope.of(spec)
+    for region in spec.regions:
+        faults.extend(_region_faults(spec, region, scope))
+    for position, node in enumerate(spec.nodes):
+        before = {n.id: n for n in spec.nodes[:position]}
+        here = replace(scope, region=node.region, earlier=before)
+        faults.extend(_node_faults(spec, node, here))
+    faults.extend(_output_faults(spec, scope))
+    faults.extend(branch_faults(spec))
     faults.extend(_order_faults(spec))
-    if not faults:  # only a sound graph tells who reaches an output
+    if complete and not faults:  # only a sound graph tells who reaches an output
         faults.extend(_dead_faults(spec))
     return faults
 
 
 def needed_nodes(spec: WorkflowSpec) -> set[str]:
     """Ids of the nodes that an output or an effect depends on, themselves included."""
-    parents = {node.id: node.parents for node in spec.nodes}
+    parents = {node.id: spec.parents_of(node) for node in spec.nodes}
     reach = [ref.node for ref in node_refs(spec.outputs)]
     reach.extend(node.id for node in spec.nodes if node.purity == "effect")
     needed: set[str] = set()
@@ -73,6 +93,7 @@ def _heading_faults(spec: WorkflowSpec) -> Iterator[Fault]:
         yield Fault("share", f"is {spec.share!r}", f"one of {', '.join(SHARES)}")
     yield from _twice("input", [item.name for item in spec.inputs])
     yield from _twice("node", [node.id for node in spec.nodes])
+    yield from _twice("region", [region.id for region in spec.regions])
     for item in spec.inputs:
         fault = None if item.required else _default_fault(item)
         if fault:
@@ -95,22 +116,71 @@ def _twice(what: str, names: list[str]) -> Iterator[Fault]:
         yield Fault(f"{what} {name}", f"{names.count(name)} of this name")
 
 
-def _node_faults(spec: WorkflowSpec, node: NodeSpec) -> Iterator[Fault]:
+# Regions
+
+
+def _region_faults(spec: WorkflowSpec, region: Region, scope: Scope) -> Iterator[Fault]:
+    where = f"region {region.id}"
+    if not region.id:
+        yield Fault("a region", "has no id")
+    if not _is_count(region.max_items, 1):
+        problem = f"max_items is {describe(region.max_items)}"
+        yield Fault(where, problem, "a whole number from 1")
+    if not any(node.region == region.id for node in spec.nodes):
+        yield Fault(where, "has no nodes")
+    unknown = list(reference_faults(region.items, where, scope))
+    yield from unknown
+    fault = None if unknown else list_fault(region.items, scope)
+    if fault:
+        yield Fault(where, f"goes over no list: {fault}")
+    items = region.items
+    if isinstance(items, Lit):
+        yield from _literal_list_faults(where, region, items.value)
+    elif isinstance(items, NodeRef):
+        source = scope.nodes.get(items.node)
+        if source is not None and source.region:
+            problem = f"goes over {described(items)}, which is in a region itself"
+            yield Fault(where, problem, "regions do not nest")
+
+
+def _literal_list_faults(where: str, region: Region, value: Any) -> Iterator[Fault]:
+    fault = codec.fault_of(value, "items") or finite_fault(value, "items")
+    if fault:
+        yield Fault(where, fault)
+    elif isinstance(value, list | tuple):
+        count = len(value)  # pyright: ignore[reportUnknownArgumentType]
+        if _is_count(region.max_items, 1) and count > region.max_items:
+            yield Fault(where, f"has {count} items, at most {region.max_items} are allowed")
+
+
+# Nodes
+
+
+def _node_faults(spec: WorkflowSpec, node: NodeSpec, scope: Scope) -> Iterator[Fault]:
     where = node.id or "a node without id"
     if not node.id or not node.operator or not node.verb or not node.resource:
         yield Fault(where, "id, operator, verb and resource must not be empty")
     if node.purity not in PURITIES:
         yield Fault(where, f"purity is {node.purity!r}", f"one of {', '.join(PURITIES)}")
+    if node.region and node.region not in spec.region_index:
+        problem = f"is in region {node.region!r}, which does not exist"
+        yield Fault(where, problem, nearest(node.region, spec.region_index))
+    if node.sample is not None and (node.sampling is None or node.purity != "pure"):
+        yield Fault(where, "has the number of a sample and does not sample")
+    yield from _option_faults(node)
     ports = {port.name: port for port in node.ports}
     for name in node.args:
         if name not in ports:
             yield Fault(where, f"has no argument {name!r}", nearest(name, ports))
     for name, port in ports.items():
+        spot = f"{where}.{name}"
         if name in node.args:
-            yield from _argument_faults(spec, node, port, node.args[name])
+            yield from argument_faults(node.args[name], port, spot, scope)
         elif port.required:
-            fits_here = _givers(spec, node.id, port.type)
-            yield Fault(f"{where}.{name}", f"missing; it takes {port.type}", fits_here)
+            problem = f"missing; it takes {port.type}"
+            yield Fault(spot, problem, givers(port.type, scope))
+    for i, guard in enumerate(node.guards):
+        yield from reference_faults(guard.condition, f"{where}: condition {i + 1}", scope)
     named = [node.collection] if node.collection is not None else []
     named += [node.sampling.amount, node.sampling.seed] if node.sampling else []
     for name in named:
@@ -118,111 +188,65 @@ def _node_faults(spec: WorkflowSpec, node: NodeSpec) -> Iterator[Fault]:
             yield Fault(where, f"refers to {name!r}, which is none of its parameters")
 
 
-def _argument_faults(
-    spec: WorkflowSpec, node: NodeSpec, port: Port, arg: Arg
-) -> Iterator[Fault]:
-    where = f"{node.id}.{port.name}"
-    if isinstance(arg, ListRef):
-        yield from _list_faults(spec, node, port, arg)
-    else:
-        yield from _part_faults(spec, node, port, port.type, arg, where)
+def _option_faults(node: NodeSpec) -> Iterator[Fault]:
+    options = node.options
+    for name in ("timeout_s", "cache_ttl_s"):
+        value = getattr(options, name)
+        if value is not None and not _is_span(value, above=0.0):
+            shown = "cache" if name == "cache_ttl_s" else name
+            problem = f"must be a number of seconds above 0, got {describe(value)}"
+            yield Fault(f"{node.id}.{shown}", problem)
+    if not _is_count(options.priority, -_PRIORITY_MAX, _PRIORITY_MAX):
+        problem = f"must be a whole number of 32 bits, got {describe(options.priority)}"
+        yield Fault(f"{node.id}.priority", problem)
+    if options.retry is not None:
+        yield from _retry_faults(f"{node.id}.retry", options.retry)
 
 
-def _list_faults(
-    spec: WorkflowSpec, node: NodeSpec, port: Port, arg: ListRef
-) -> Iterator[Fault]:
-    where = f"{node.id}.{port.name}"
-    item_type = ITEM_TYPES.get(port.type)
-    if item_type is None:
-        yield Fault(where, f"takes {port.type}, not a list of arguments")
-        return
-    if port.constraint.non_empty and not arg.items:
-        yield Fault(where, "is empty")
-    item = Port(port.name, item_type, is_param=port.is_param, optional=True)
-    for i, part in enumerate(arg.items):
-        yield from _part_faults(spec, node, item, item_type, part, f"{where}[{i}]")
+def _retry_faults(where: str, retry: Retry) -> Iterator[Fault]:
+    if not _is_count(retry.max_attempts, 1, 100):
+        got = describe(retry.max_attempts)
+        yield Fault(f"{where}.max_attempts", f"must be a whole number 1 to 100, got {got}")
+    for name, low, high in (
+        ("initial_interval_s", 0.0, math.inf),
+        ("backoff_factor", 1.0, math.inf),
+        ("max_interval_s", 0.0, math.inf),
+        ("jitter", 0.0, 1.0),
+    ):
+        value = getattr(retry, name)
+        if not _is_span(value) or not low <= value <= high:
+            bounds = f"from {low:g}" + ("" if high == math.inf else f" to {high:g}")
+            problem = f"must be a number {bounds}, got {describe(value)}"
+            yield Fault(f"{where}.{name}", problem)
+    codes: Any = retry.retry_on
+    if not isinstance(codes, tuple) or not all(isinstance(c, str) and c for c in codes):  # pyright: ignore[reportUnknownVariableType]
+        problem = f"must be error codes, got {describe(codes)}"
+        yield Fault(f"{where}.retry_on", problem, "for example 'node_timeout'")
 
 
-def _part_faults(
-    spec: WorkflowSpec,
-    node: NodeSpec,
-    port: Port,
-    wanted: PortType,
-    arg: Lit | InputRef | NodeRef,
-    where: str,
-) -> Iterator[Fault]:
-    match arg:
-        case Lit(value):
-            fault = codec.fault_of(value, "value") or finite_fault(value, "value")
-            fault = fault or port_fault(value, port)
-            if fault:
-                yield Fault(where, fault)
-        case InputRef(name):
-            yield from _input_ref_faults(spec, node, port, name, where)
-        case NodeRef(source):
-            position = spec.index.get(source)
-            if position is None:
-                yield Fault(where, f"refers to node {source!r}, which does not exist")
-            elif port.is_param:
-                problem = f"is a parameter and cannot take the output of node {source!r}"
-                yield Fault(where, problem, "a literal or an input of the workflow")
-            elif not fits(spec.nodes[position].output, wanted):
-                given = spec.nodes[position].output
-                problem = f"takes {wanted}, got {given} from node {source!r}"
-                yield Fault(where, problem, _givers(spec, node.id, wanted))
+def _is_count(value: Any, low: int, high: int = 2**53) -> bool:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return whole and low <= value <= high
 
 
-def _input_ref_faults(
-    spec: WorkflowSpec, node: NodeSpec, port: Port, name: str, where: str
-) -> Iterator[Fault]:
-    declared = next((item for item in spec.inputs if item.name == name), None)
-    if declared is None:
-        known = [item.name for item in spec.inputs]
-        yield Fault(where, f"refers to input {name!r}, which is none", nearest(name, known))
-        return
-    loose = declared.type in (PortType.ANY, PortType.JSON)
-    if not (loose or fits(declared.type, port.type)):
-        problem = f"takes {port.type}, got {declared.type} from input {name!r}"
-        yield Fault(where, problem, _givers(spec, node.id, port.type))
-    elif declared.optional and not (loose or port.optional):
-        yield Fault(where, f"takes {port.type}, and input {name!r} may be None")
-    elif not declared.required and declared.default is not None:
-        fault = constraint_fault(declared.default, port.constraint)
-        if fault:
-            yield Fault(where, f"default of input {name!r} {fault}")
+def _is_span(value: Any, above: float = -math.inf) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value > above
 
 
-def _givers(spec: WorkflowSpec, taker: str, wanted: PortType) -> str:
-    """What in the workflow would have fitted, for the reader of a fault."""
-    names = [f"input {i.name!r}" for i in spec.inputs if _gives(i.type, wanted)]
-    names += [
-        f"node {n.id!r}"
-        for n in spec.nodes[: spec.index.get(taker, len(spec.nodes))]
-        if _gives(n.output, wanted)
-    ]
-    if not names:
-        return f"nothing before it gives {wanted}"
-    return f"{wanted} comes from {', '.join(names)}"
+# The whole
 
 
-def _gives(produced: PortType, wanted: PortType) -> bool:
-    return produced != PortType.ANY and fits(produced, wanted)
-
-
-def _output_faults(spec: WorkflowSpec) -> Iterator[Fault]:
+def _output_faults(spec: WorkflowSpec, scope: Scope) -> Iterator[Fault]:
     if not spec.outputs:
         yield Fault("output", "the workflow has none", "return a node, or a dict of nodes")
-    known_inputs = [item.name for item in spec.inputs]
     for name, arg in spec.outputs.items():
         where = f"output {name}"
-        parts = arg.items if isinstance(arg, ListRef) else (arg,)
-        for part in parts:
-            if isinstance(part, NodeRef) and part.node not in spec.index:
-                problem = f"is read from node {part.node!r}, which does not exist"
-                yield Fault(where, problem, nearest(part.node, spec.index))
-            if isinstance(part, InputRef) and part.name not in known_inputs:
-                problem = f"is read from input {part.name!r}, which is none"
-                yield Fault(where, problem, nearest(part.name, known_inputs))
+        broken = list(reference_faults(arg, where, scope))
+        yield from broken
+        if not broken and not node_refs({name: arg}):
+            problem = f"is {described(arg)}, which no node makes"
+            yield Fault(where, problem, "return a node, or a dict of nodes")
 
 
 def _order_faults(spec: WorkflowSpec) -> Iterator[Fault]:
@@ -230,12 +254,12 @@ def _order_faults(spec: WorkflowSpec) -> Iterator[Fault]:
     late = [
         (node.id, parent)
         for i, node in enumerate(spec.nodes)
-        for parent in node.parents
+        for parent in spec.parents_of(node)
         if position.get(parent, -1) >= i
     ]
     if not late:
         return
-    _, cyclic = topological_order(list(spec.nodes))
+    _, cyclic = topological_order(spec)
     if cyclic:
         yield Fault(f"nodes {', '.join(cyclic)}", "depend on each other in a cycle")
     for node_id, parent in () if cyclic else late:

@@ -118,7 +118,7 @@ def flow(tmp_path: Path) -> str:
         "from operators import generate\n"
         "@workflow\n"
         "def ask(question: str, n: int = 1):\n"
-        "    return generate('{q} {n}', q=question, n=n)\n"
+        "    return generate('{q} {number}', q=question, number=n)\n"
     )
     return f"{path}:ask"
 

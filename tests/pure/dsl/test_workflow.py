@@ -6,14 +6,14 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 import pytest
 
 from herasys_rt.dsl import Node, Operator, edge, operator, param, workflow
 from herasys_rt.errors import GraphError, InputError, UsageError
-from herasys_rt.graph.spec import InputRef, ListRef, Lit, NodeRef, Port, Sampling
+from herasys_rt.graph.spec import Expr, InputRef, ListRef, Lit, NodeRef, Port, Sampling
 from herasys_rt.graph.types import PortType
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -435,14 +435,6 @@ def test_computing_with_a_symbol_is_a_fault_and_tracing_goes_on(use):
     assert "test.say.times" in found
 
 
-def test_branching_names_what_to_do_instead():
-    def flow(q: str):
-        asked: Any = say(q)
-        return say(q) if asked else say("no")
-
-    assert "submit one of two workflows" in faults_of(flow)
-
-
 def test_a_swallowed_fault_is_still_told():
     def flow(q: str):
         try:
@@ -465,9 +457,20 @@ def test_an_error_of_the_body_is_a_fault_with_its_cause():
     assert "test.say.times" in caught.value.message
 
 
-def test_nodes_inside_dicts_are_refused():
-    assert "inside a dict" in faults_of(lambda q: look([q], hints={"a": q}), name="flow")
-    assert "inside a dict" in faults_of(lambda q: look([["x", {"a": q}], q]), name="flow")
+def test_nodes_may_stand_inside_dicts_and_lists_but_not_in_sets_or_under_odd_keys():
+    @workflow
+    def flow(q: str):
+        return look([q], hints=[{"a": q}, ["x", say(q)]])
+
+    assert flow.spec.nodes[1].args["hints"] == ListRef(
+        (
+            Expr("record", {"a": InputRef("q")}),
+            ListRef((Lit("x"), NodeRef("test.say"))),
+        )
+    )
+    assert "a set holds a node" in faults_of(lambda q: look([q], hints={q}), name="flow")
+    found = faults_of(lambda q: look([q], hints={1: q}), name="flow")
+    assert "test.look.hints: has the key 1 (keys must be strings)" in found
 
 
 def test_values_outside_the_closed_set_are_refused():
@@ -557,3 +560,68 @@ def test_a_failed_trace_leaves_nothing_behind():
     faults_of(lambda q: bool(q), name="flow")
     with pytest.raises(UsageError):
         say("x")
+
+
+# Return annotations
+
+
+class Answer(TypedDict):
+    text: str
+    texts: list[str]
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [str, Node, Any, None, "str", "Node", dict, str | None, Annotated[Any, PortType.TEXT]],
+)
+def test_a_return_annotation_that_fits_passes(annotation):
+    def flow(q: str):
+        return say(q)
+
+    flow.__annotations__["return"] = annotation
+    assert workflow(flow).spec.outputs
+
+
+@pytest.mark.parametrize(
+    ("annotation", "line"),
+    [
+        (int, "output output: is declared as int and is text"),
+        (list[str], "output output: is declared as texts and is text"),
+        (Answer, "output text: is declared and not returned"),
+        (set, "output: return annotation set is no input type"),
+        ("Nowhere", "output: return annotation 'Nowhere' cannot be read"),
+    ],
+)
+def test_a_return_annotation_that_does_not_fit_is_told(annotation, line):
+    def flow(q: str):
+        return say(q)
+
+    flow.__annotations__["return"] = annotation
+    assert line in faults_of(flow)
+
+
+def test_every_output_of_several_is_held_against_its_annotation():
+    def flow(q: str):
+        return {"text": say(q), "texts": say(q, label="b"), "more": say(q, label="c")}
+
+    flow.__annotations__["return"] = Answer
+    found = faults_of(flow)
+    assert "output texts: is declared as texts and is text" in found
+    assert "output more: is returned and not declared" in found
+    flow.__annotations__["return"] = dict[str, int]
+    assert "output text: is declared as int and is text" in faults_of(flow)
+    flow.__annotations__["return"] = dict[str, str]
+    assert workflow(flow).spec.outputs
+    flow.__annotations__["return"] = str
+    assert "output: is text by its annotation, and a dict is returned" in faults_of(flow)
+
+
+def test_outputs_may_be_lists_and_dicts_of_nodes():
+    @workflow
+    def flow(q: str):
+        return {"list": [say(q), "x"], "dict": {"a": say(q, label="b")}}
+
+    assert flow.spec.outputs == {
+        "list": ListRef((NodeRef("test.say"), Lit("x"))),
+        "dict": Expr("record", {"a": NodeRef("b")}),
+    }

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,13 +18,20 @@ from herasys_rt.graph.codec import CodecError
 from herasys_rt.graph.signature import Signer
 from herasys_rt.graph.spec import (
     Arg,
+    ChoiceRef,
+    Expr,
+    Guard,
     InputRef,
     InputSpec,
+    ItemRef,
     ListRef,
     Lit,
+    NodeOptions,
     NodeRef,
     NodeSpec,
     Port,
+    Region,
+    Retry,
     Sampling,
     WorkflowSpec,
 )
@@ -276,3 +284,165 @@ def test_signatures_are_equal_in_every_process_and_under_every_hash_seed():
     }
     assert len(printed) == 1
     assert len(printed.pop().split()) == 5
+
+
+# Lists, choices, expressions and regions
+
+
+def each_of(items: Arg, body: Arg, region: str = "r") -> Expr:
+    return Expr("each", {"items": items, "item": ItemRef(region), "body": body})
+
+
+def test_every_form_of_an_argument_signs_differently():
+    a, b = node("a", text=Lit("1")), node("b", text=Lit("2"))
+    one, two = NodeRef("a"), NodeRef("b")
+    field = Expr("field", {"value": one, "key": Lit("k")})
+    forms: list[Arg] = [
+        one,
+        two,
+        ListRef((one,)),
+        ListRef((ListRef((one,)),)),
+        ListRef((ListRef((one,)), two)),
+        ListRef((ListRef((one, two)),)),
+        ChoiceRef(one, one, two),
+        ChoiceRef(one, two, one),
+        ChoiceRef(two, one, two),
+        ChoiceRef(InputRef("x"), one, two),
+        Expr("choose", {"condition": one, "then": one, "otherwise": two}),
+        field,
+        Expr("field", {"value": one, "key": Lit("l")}),
+        Expr("field", {"value": two, "key": Lit("k")}),
+        Expr("text", {"value": one}),
+        Expr("text", {"value": field}),
+        Expr("record", {"a": one, "b": two}),
+        Expr("record", {"a": one, "c": two}),
+        Expr("record", {"b": one, "a": two}),
+        each_of(one, ItemRef("r")),
+        each_of(two, ItemRef("r")),
+        each_of(one, ListRef((ItemRef("r"),))),
+        each_of(one, one),
+        each_of(one, each_of(two, ItemRef("s"), "s")),
+        each_of(one, each_of(two, ItemRef("r"), "s")),
+    ]
+    signed = [last(a, b, node("c", text=form), x="1") for form in forms]
+    assert len(set(signed)) == len(forms)
+
+
+def test_an_expression_over_an_input_signs_like_one_over_the_literal():
+    def form(value: Arg) -> NodeSpec:
+        choice = ChoiceRef(InputRef("x"), value, Lit("z"))
+        return node(text=Expr("text", {"value": ListRef((choice,))}))
+
+    assert last(form(InputRef("y")), x=True, y="v") == last(form(Lit("v")), x=True)
+    assert last(form(InputRef("y")), x=True, y="v") != last(form(Lit("v")), x=False)
+
+
+def test_names_of_bound_items_change_nothing():
+    def signed(name: str) -> bytes:
+        return last(node(text=each_of(InputRef("x"), ItemRef(name), name)), x=["a"])
+
+    assert signed("r") == signed("s")
+
+
+def test_a_guard_changes_nothing_and_its_condition_is_no_ancestor():
+    read = change(node("a", text=Lit("x")), collection="shelf")
+    free = node("b", text=Lit("x"))
+    guarded = change(free, guards=(Guard(NodeRef("a"), True),))
+    assert last(read, guarded) == last(read, free)
+    assert Signer(spec(read, guarded), model).collections({}) == (("docs",), ())
+    effect = change(read, purity="effect")
+    assert len(last(effect, guarded)) == 32
+
+
+def region_spec(
+    *inner: NodeSpec, items: Any = None, take: Arg | None = None, region: str = "r"
+) -> WorkflowSpec:
+    head = node("list", text=InputRef("x"))
+    inside = [change(one, region=region) for one in inner]
+    end = node("end", text=take or NodeRef(inner[-1].id))
+    declared = tuple(InputSpec(name, PortType.ANY) for name in "xyz")
+    regions = (Region(region, items or NodeRef("list")),)
+    nodes = (head, *inside, end)
+    return WorkflowSpec("flow", declared, nodes, {"o": NodeRef("end")}, regions=regions)
+
+
+def sign_region(whole: WorkflowSpec, run_id: str = "r", **inputs: Any) -> tuple[bytes, ...]:
+    values = {"x": "1", "y": [], "z": 0, **inputs}
+    return Signer(whole, model).sign(values, "t", run_id)
+
+
+def test_nodes_of_a_region_are_unsigned_and_their_list_is_signed():
+    whole = region_spec(node("in", text=ItemRef("r")))
+    signed = sign_region(whole)
+    assert [len(one) for one in signed] == [32, 0, 32]
+    assert signed == sign_region(whole, run_id="other")
+    assert signed[2] != sign_region(whole, x="2")[2]
+
+
+def test_the_list_of_a_region_is_signed_over_all_that_makes_it():
+    inner = node("in", text=ItemRef("r"))
+    base = region_spec(inner)
+    others = [
+        region_spec(inner, items=InputRef("x")),
+        region_spec(inner, items=Lit(["a"])),
+        region_spec(change(inner, operator="ask@2")),
+        region_spec(node("in", text=ListRef((ItemRef("r"), InputRef("z"))))),
+        region_spec(node("in", text=Lit("x"))),
+        region_spec(inner, node("in2", text=NodeRef("in"))),
+        region_spec(inner, take=each_of(NodeRef("list"), ItemRef("r"))),
+        region_spec(
+            inner,
+            take=each_of(
+                NodeRef("list"),
+                Expr("own", {"node": NodeRef("in"), "item": ItemRef("r")}),
+            ),
+        ),
+    ]
+    signed = {sign_region(one)[-1] for one in [base, *others]}
+    assert len(signed) == len(others) + 1
+    same = region_spec(node("in", text=ItemRef("s")), region="s")
+    assert sign_region(same)[-1] == sign_region(base)[-1]
+
+
+def test_a_node_outside_and_the_same_inside_a_region_differ():
+    inner = node("in", text=Lit("x"))
+    in_region = region_spec(inner)
+    outside = spec(node("list", text=InputRef("x")), inner, node("end", text=NodeRef("in")))
+    assert sign_region(in_region)[-1] != sign_region(outside)[-1]
+
+
+@pytest.mark.parametrize("purity", ["effect", "sampled"])
+def test_a_region_with_a_node_that_may_not_fuse_taints_its_takers(purity):
+    whole = region_spec(change(node("in", text=ItemRef("r")), purity=purity))
+    assert sign_region(whole)[-1] != sign_region(whole, run_id="other")[-1]
+    above = region_spec(node("in", text=ItemRef("r")))
+    head = change(above.nodes[0], purity=purity)
+    tainted = msgspec.structs.replace(above, nodes=(head, *above.nodes[1:]))
+    assert sign_region(tainted)[-1] != sign_region(tainted, run_id="other")[-1]
+
+
+def test_a_region_depends_on_the_collections_of_its_list():
+    whole = region_spec(node("in", text=Lit("x")))
+    head = change(whole.nodes[0], collection="shelf")
+    reading = msgspec.structs.replace(whole, nodes=(head, *whole.nodes[1:]))
+    assert Signer(reading, model).collections({}) == (("docs",), ("docs",), ("docs",))
+
+
+def test_a_sample_that_is_shared_signs_with_its_number():
+    def sampled(heat: Arg, sample: int | None) -> NodeSpec:
+        asked = node(text=Lit("x"), heat=heat)
+        return change(asked, sampling=Sampling("heat", "seed"), sample=sample)
+
+    first, second = (last(sampled(Lit(0.5), n), run_id="1") for n in (0, 1))
+    assert first != second
+    assert first == last(sampled(Lit(0.5), 0), run_id="2")
+    assert len(first) == 32
+    assert last(sampled(Lit(0.5), None)) == b""
+    # Not drawing, there are no samples to tell apart.
+    assert last(sampled(InputRef("x"), 1), x=0.0) == last(BASE)
+    assert last(sampled(InputRef("x"), 0), x=0.5) == first
+
+
+def test_options_change_nothing():
+    options = NodeOptions(timeout_s=1.0, retry=Retry(), priority=5, cache=False)
+    assert last(change(BASE, options=options)) == last(BASE)
