@@ -13,11 +13,13 @@ from herasys_rt.errors import ErrorInfo
 
 
 class Subscriber(msgspec.Struct, frozen=True):
-    """Who gets the text of a streaming item: a client, for a node of its run."""
+    """Who gets the text of a streaming item: a client, for a node of its run (of an
+    agent's: of that fragment)."""
 
     client: str
     run_id: str
     node: int
+    fragment: int = 0
 
 
 class WorkItem(msgspec.Struct, frozen=True):
@@ -35,6 +37,16 @@ class WorkItem(msgspec.Struct, frozen=True):
     tenant: str
     inputs: Value
     upstream: tuple[tuple[int, Value], ...] = ()
+    gathered: tuple[tuple[int, tuple[Value, ...]], ...] = ()
+    """Per node of a region that is read from outside it: its outputs, in items' order."""
+    element: int = -1
+    """Which item of its region the node works on; -1 outside of regions."""
+    items: Value | None = None
+    """The region's list when it is a node's output (else it is an input or a literal)."""
+    item: Value | None = None
+    """The item itself when the region goes over the gathered outputs of another one."""
+    skipped: tuple[int, ...] = ()
+    """Parents on a branch that was not taken: they have no value here."""
     subscribers: tuple[Subscriber, ...] = ()
 
 
@@ -97,6 +109,9 @@ class NodeRecord(msgspec.Struct, frozen=True):
     reused: bool = False
     attempts: int = 0
     meta: bytes = b""
+    fragment: int = 0
+    parents: tuple[str, ...] = ()
+    """Of an agent's node: ids of the nodes whose results it used."""
 
 
 class FinishRun(msgspec.Struct, frozen=True, tag=True):
@@ -113,6 +128,31 @@ class FinishRun(msgspec.Struct, frozen=True, tag=True):
     outputs: tuple[tuple[int, Value], ...] = ()
     error: ErrorInfo | None = None
     failed_node: str = ""
+    gathered: tuple[tuple[int, tuple[Value, ...]], ...] = ()
+    """Of output nodes inside regions: their outputs, in items' order."""
+    skipped: tuple[int, ...] = ()
+    """Output nodes on a branch that was not taken."""
+
+
+class FinishFragment(msgspec.Struct, frozen=True, tag=True):
+    """A fragment of an agent's run ended; fields as in `FinishRun`."""
+
+    run_id: str
+    client: str
+    fragment: int
+    status: str
+    nodes: tuple[NodeRecord, ...]
+    outputs: tuple[tuple[int, Value], ...] = ()
+    error: ErrorInfo | None = None
+    failed_node: str = ""
+    gathered: tuple[tuple[int, tuple[Value, ...]], ...] = ()
+    skipped: tuple[int, ...] = ()
+
+
+class WakeAt(msgspec.Struct, frozen=True, tag=True):
+    """Send `TimePassed` when the clock shows ``at_s``; replaces an earlier wish."""
+
+    at_s: float
 
 
 class ReleaseValue(msgspec.Struct, frozen=True, tag=True):
@@ -128,5 +168,7 @@ Command = (
     | AcceptRun
     | RefuseRun
     | FinishRun
+    | FinishFragment
+    | WakeAt
     | ReleaseValue
 )

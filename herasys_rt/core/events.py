@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from herasys_rt.core.values import Value
+from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import WorkflowSpec
 
@@ -79,6 +79,54 @@ class RunSubmitted(msgspec.Struct, frozen=True, tag=True):
     collections: tuple[tuple[str, ...], ...] = ()
     stream: bool = False
     priority: int = 0
+    deadline_s: float | None = None
+    """Seconds from arrival after which the run fails with ``deadline_exceeded``."""
+    facts: dict[str, Fact] = {}
+    """Of the inputs that conditions and regions ask for."""
+    agent: bool = False
+    """The run's graph is revealed while it runs; it ends with `RunClosed`."""
+
+
+class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
+    """An agent reveals the next piece of its graph: the nodes of ``spec_id``.
+
+    ``fragment`` is numbered by the agent's client from 0 and taken once. ``inputs``,
+    ``signatures``, ``collections`` and ``facts`` are as in `RunSubmitted`. ``parents``
+    are (fragment, node id) whose results the values came from. Answered by
+    `FinishFragment`; a fragment that fails does not fail the run.
+    """
+
+    run_id: str
+    fragment: int
+    spec_id: str
+    inputs: Value
+    signatures: tuple[bytes, ...] = ()
+    collections: tuple[tuple[str, ...], ...] = ()
+    facts: dict[str, Fact] = {}
+    parents: tuple[tuple[int, str], ...] = ()
+    stream: bool = False
+
+
+class FragmentCancelled(msgspec.Struct, frozen=True, tag=True):
+    """An agent does not want a fragment any more (it lost a race, timed out)."""
+
+    run_id: str
+    fragment: int
+    reason: str = "cancelled by the agent"
+
+
+class RunClosed(msgspec.Struct, frozen=True, tag=True):
+    """An agent's coroutine has ended: with an error, or successfully without.
+
+    What is still in flight of the run is cancelled.
+    """
+
+    run_id: str
+    error: ErrorInfo | None = None
+
+
+class TimePassed(msgspec.Struct, frozen=True, tag=True):
+    """Nothing but time: sent when a `WakeAt` is due (late is allowed, early ignored)."""
 
 
 class RunCancelled(msgspec.Struct, frozen=True, tag=True):
@@ -151,6 +199,10 @@ Event = (
     | InstanceDown
     | SpecRegistered
     | RunSubmitted
+    | NodesRevealed
+    | FragmentCancelled
+    | RunClosed
+    | TimePassed
     | RunCancelled
     | ClientGone
     | ItemStarted

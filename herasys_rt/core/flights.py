@@ -1,33 +1,48 @@
-"""Flights and who is in them: joining, leaving, feeding, queueing."""
+"""Flights and who is in them: launching, joining, leaving, queueing."""
 
 from __future__ import annotations
 
+from herasys_rt.core import relatives
 from herasys_rt.core.commands import AbortItem, AddSubscriber, Subscriber
-from herasys_rt.core.fusion import Key, Result
+from herasys_rt.core.fusion import Key, Result, Revisions
 from herasys_rt.core.heap import IndexedHeap
-from herasys_rt.core.state import FOREVER, Flight, Node, NodeState, Payload, Pool, State
-from herasys_rt.core.transitions import move
-from herasys_rt.core.values import Value
+from herasys_rt.core.payloads import payload_of
+from herasys_rt.core.state import (
+    Flight,
+    Node,
+    NodeState,
+    Pool,
+    State,
+    Template,
+)
+from herasys_rt.core.timers import clear_timer
+from herasys_rt.core.transitions import FINISHED, move
 
 _STANDING: dict[str, NodeState] = {
     "waiting": "waiting",
     "queued": "ready",
+    "resting": "ready",
     "starting": "starting",
     "running": "running",
 }
 """Where the leader of a flight in each state stands."""
 
 
-def launch(state: State, node: Node, key: Key | None, pool: Pool) -> None:
+def launch(
+    state: State, node: Node, key: Key | None, pool: Pool, revisions: Revisions = ()
+) -> None:
     """A new flight, led by a node whose inputs are not complete yet."""
-    spec = node.run.plan.spec.nodes[node.position]
+    plan = node.fragment.plan
+    position = node.position
     flight = Flight(
         id=state.next_flight,
         key=key,
         pool=pool,
-        verb=spec.verb,
-        effect=spec.purity == "effect",
+        verb=plan.spec.nodes[position].verb,
+        effect=plan.effect[position],
         leader=node,
+        options=plan.options[position],
+        revisions=revisions if key is None else key[1],
     )
     state.next_flight += 1
     state.flights[flight.id] = flight
@@ -80,6 +95,7 @@ def drop(state: State, flight: Flight) -> None:
     """A flight nobody wants: forgotten, or aborted when it holds a slot."""
     if flight.key is not None:
         state.table.forget(flight.key, flight)
+    clear_timer(state, flight)
     if flight.batch is not None:
         flight.state = "aborting"
         state.out.append(AbortItem(flight.batch.instance.id, flight.id, flight.attempt))
@@ -103,20 +119,47 @@ def retire(state: State, flight: Flight) -> list[Node]:
     payload = flight.payload
     if payload is not None:
         flight.payload = None
-        state.ledger.release(payload.inputs)
-        for _, value in payload.upstream:
+        for value in payload.placed:
             state.ledger.release(value)
     return members
 
 
-def feed(state: State, node: Node) -> None:
-    """Tell a succeeded node's successors that its value is here."""
-    nodes = node.run.nodes
-    for position in node.run.plan.topology.successors[node.position]:
-        child = nodes[position]
-        child.missing -= 1
-        if not child.missing:
-            capture(state, child)
+def detach(state: State, flight: Flight) -> Flight:
+    """Give a started flight's members to a new one that is in no slot.
+
+    The old one keeps the slot until its abort takes effect, which may be never: whoever
+    was in it need not wait for that.
+    """
+    heir = Flight(
+        id=state.next_flight,
+        key=flight.key,
+        pool=flight.pool,
+        verb=flight.verb,
+        effect=flight.effect,
+        leader=flight.leader,
+        options=flight.options,
+        revisions=flight.revisions,
+        members=flight.members,
+        seats=flight.seats,
+        attempt=flight.attempt,
+        tries=flight.tries,
+        losses=flight.losses,
+        arrival=flight.arrival,
+        payload=flight.payload,
+        queued_s=flight.queued_s,
+    )
+    state.next_flight += 1
+    state.flights[heir.id] = heir
+    for node in heir.members.values():
+        node.flight = heir
+    for value in heir.payload.placed if heir.payload is not None else ():
+        state.ledger.acquire(value)
+    flight.members = {}
+    flight.leader = None
+    drop(state, flight)
+    if heir.key is not None:
+        state.table.register(heir.key, heir)
+    return heir
 
 
 def capture(state: State, feeder: Node) -> None:
@@ -127,9 +170,8 @@ def capture(state: State, feeder: Node) -> None:
     flight = feeder.flight
     if flight is None or flight.payload is not None:
         return
-    flight.payload = payload = _payload(feeder)
-    state.ledger.acquire(payload.inputs)
-    for _, value in payload.upstream:
+    flight.payload = payload = payload_of(feeder)
+    for value in payload.placed:
         state.ledger.acquire(value)
     state.agenda.append(flight)
     if len(flight.members) > 1:
@@ -142,25 +184,29 @@ def prune(state: State, fed: Node) -> None:
     """Let go of ancestors that nobody needs now that ``fed`` needs no inputs any more."""
     stack = [fed]
     while stack:
-        node = stack.pop()
-        for position in node.run.plan.topology.parents[node.position]:
-            parent = node.run.nodes[position]
-            if parent.flight is not None and not needed(parent):
-                leave(state, parent, "skipped")
-                stack.append(parent)
+        for parent in relatives.above(stack.pop()):
+            if parent.state not in FINISHED and not relatives.needed(parent):
+                _let_go(state, parent, stack)
 
 
-def needed(node: Node) -> bool:
-    """Whether a run must not end without the node, or a successor waits for its value."""
-    plan, nodes = node.run.plan, node.run.nodes
-    return plan.root[node.position] or any(
-        hungry(nodes[position]) for position in plan.topology.successors[node.position]
-    )
-
-
-def hungry(node: Node) -> bool:
-    """Whether a node still needs its parents' values."""
-    return node.flight is not None and node.flight.payload is None
+def _let_go(state: State, node: Node, stack: list[Node]) -> None:
+    """Skip an unfinished node and note whose ancestors to look at."""
+    if node.flight is not None:
+        leave(state, node, "skipped")
+    else:
+        move(node, "skipped", state.now)
+    node.told = True  # nobody asks any more
+    stack.append(node)
+    if isinstance(node, Template):
+        for element in node.elements:
+            if element.state not in FINISHED:
+                _let_go(state, element, stack)
+    elif node.element >= 0:
+        whole = node.fragment.nodes[node.position]
+        assert isinstance(whole, Template)
+        whole.left -= 1
+        if not whole.left and whole.state == "waiting":
+            _let_go(state, whole, stack)
 
 
 def enqueue(state: State, flight: Flight) -> None:
@@ -172,7 +218,8 @@ def enqueue(state: State, flight: Flight) -> None:
     flight.ready_s = state.now
     leader = flight.leader
     assert leader is not None
-    move(leader, "ready", state.now)
+    if leader.state != "ready":  # it is when the flight has rested
+        move(leader, "ready", state.now)
     priority, key = member_rank(state, leader)
     flight.ranks = None
     if len(flight.members) > 1:
@@ -193,17 +240,19 @@ def enqueue(state: State, flight: Flight) -> None:
 
 def member_rank(state: State, node: Node) -> tuple[int, float]:
     """(negated priority, key) of one member, asked from the ordering now."""
-    return -node.run.priority, state.ordering.key(node, node.run)
+    run = node.run
+    priority = run.priority + node.fragment.plan.priority[node.position]
+    return -priority, state.ordering.key(node, run)
 
 
 def listens(node: Node) -> bool:
     """Whether the node's run wants its text as it is produced."""
-    return node.run.stream and node.run.plan.listens[node.position]
+    return node.fragment.stream and node.fragment.plan.listens[node.position]
 
 
 def subscriber(node: Node) -> Subscriber:
     """Where a listening node's text goes."""
-    return Subscriber(node.run.client, node.run.id, node.position)
+    return Subscriber(node.run.client, node.run.id, node.position, node.fragment.number)
 
 
 def _seat(flight: Flight, node: Node) -> None:
@@ -244,28 +293,6 @@ def _rerank(flight: Flight) -> None:
     if rank != flight.rank:
         flight.rank = rank
         flight.pool.queues[flight.verb].update(flight.id, rank)
-
-
-def _payload(node: Node) -> Payload:
-    run, nodes = node.run, node.run.nodes
-    exact, expires_s = True, FOREVER
-    upstream: list[tuple[int, Value]] = []
-    for position in run.plan.topology.parents[node.position]:
-        result = nodes[position].result
-        assert result is not None and result.value is not None
-        upstream.append((position, result.value))
-        exact = exact and result.exact
-        expires_s = min(expires_s, result.expires_s)
-    return Payload(
-        spec_id=run.plan.spec_id,
-        node=node.position,
-        run_id=run.id,
-        tenant=run.tenant,
-        inputs=run.inputs,
-        upstream=tuple(upstream),
-        exact=exact,
-        expires_s=expires_s,
-    )
 
 
 def _trace(flight: Flight) -> Result:

@@ -16,8 +16,11 @@ from herasys_rt.core.values import Value
 if TYPE_CHECKING:
     from herasys_rt.core.state import Flight
 
-Key = tuple[bytes, tuple[tuple[str, int], ...]]
-"""(signature, (collection, revision) pairs by name)."""
+Revisions = tuple[tuple[str, int], ...]
+"""(collection, revision) pairs by name."""
+
+Key = tuple[bytes, Revisions]
+"""(signature, revisions of the collections it depends on)."""
 
 
 @dataclass(slots=True, eq=False)

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from herasys_rt.core.flights import hungry, member_rank, needed
-from herasys_rt.core.fusion import Entry
-from herasys_rt.core.state import Flight, Node, Pool, Run, State
-from herasys_rt.core.transitions import FINISHED, story
+from herasys_rt.core import graph_invariants
+from herasys_rt.core.flights import member_rank
+from herasys_rt.core.graph_invariants import every_node
+from herasys_rt.core.state import Flight, Payload, Pool, State, open_fragments
+from herasys_rt.core.transitions import story
 from herasys_rt.core.values import Value
 from herasys_rt.errors import InternalError
 
 _LEADS = {
     "waiting": "waiting",
     "queued": "ready",
+    "resting": "ready",
     "starting": "starting",
     "running": "running",
 }
@@ -101,57 +103,22 @@ def membership(state: State) -> Iterator[str]:
             if node.flight is not flight or node.seat != seat:
                 yield f"flight {flight.id} holds {node.label}, which is elsewhere"
             run = state.runs.get(node.run.id)
-            if run is not node.run or not node.run.active:
-                yield f"flight {flight.id} holds {node.label} of an ended run"
+            there = node.run.fragments.get(node.fragment.number)
+            if run is not node.run or there is not node.fragment:
+                yield f"flight {flight.id} holds {node.label} of an ended fragment"
         yield from _leadership(flight)
         yield from _slot(state, flight)
-    for run in state.runs.values():
-        for node in run.nodes:
-            flight = node.flight
-            if flight is not None and (
-                state.flights.get(flight.id) is not flight
-                or flight.members.get(node.seat) is not node
-            ):
-                yield f"{node.label} is in flight {flight.id}, which does not hold it"
+    for node in every_node(state):
+        flight = node.flight
+        if flight is not None and (
+            state.flights.get(flight.id) is not flight
+            or flight.members.get(node.seat) is not node
+        ):
+            yield f"{node.label} is in flight {flight.id}, which does not hold it"
 
 
-def nodes(state: State) -> Iterator[str]:
-    """Every node is in exactly one place, and somebody needs every unfinished one."""
-    for run in state.runs.values():
-        if not run.active or state.clients.get(run.client, {}).get(run.id) is not run:
-            yield f"run {run.id} is listed wrongly"
-        left = 0
-        for node in run.nodes:
-            done = node.state in FINISHED
-            if done == (node.flight is not None):
-                where = "no flight" if node.flight is None else f"flight {node.flight.id}"
-                yield f"{node.label} is {node.state} in {where}"
-            if node.state in ("failed", "cancelled"):
-                yield f"{node.label} is {node.state} in an active run: {story(node)}"
-            if (node.state == "succeeded") != _has_value(node):
-                yield f"{node.label} is {node.state} with value: {_has_value(node)}"
-            if not done and not needed(node):
-                yield f"nobody needs {node.label}: {story(node)}"
-            left += run.plan.root[node.position] and node.state != "succeeded"
-        if left != run.open or not left:
-            yield f"run {run.id} counts {run.open} open nodes of {left}"
-
-
-def progress(state: State) -> Iterator[str]:
-    """No leaked waiter: each node waits only for what is going to come."""
-    for run in state.runs.values():
-        for node in run.nodes:
-            if not hungry(node):
-                continue
-            parents = [run.nodes[p] for p in run.plan.topology.parents[node.position]]
-            missing = [parent for parent in parents if parent.state != "succeeded"]
-            if len(missing) != node.missing:
-                yield f"{node.label} counts {node.missing} missing of {len(missing)}"
-            if not missing:
-                yield f"{node.label} has its inputs and its flight waits"
-            for parent in missing:
-                if parent.flight is None:
-                    yield f"{node.label} waits for {parent.label}: {story(parent)}"
+def payloads(state: State) -> Iterator[str]:
+    """A flight has its payload from when its inputs are there, and goes on then."""
     for flight in state.flights.values():
         if flight.state != "waiting" and flight.payload is None:
             yield f"flight {flight.id} is {flight.state} without payload"
@@ -173,7 +140,7 @@ def table(state: State) -> Iterator[str]:
         listed = flight.key is not None and fusion.live.get(flight.key) is flight
         if listed != (flight.key is not None and flight.state != "aborting"):
             yield f"flight {flight.id} ({flight.state}) is listed wrongly"
-    pins = Counter(id(entry) for _, entry in _held(state))
+    pins = Counter(id(node.entry) for node in every_node(state) if node.entry is not None)
     idle = {id(entry) for entry in fusion.idle()}
     for entry in fusion.completed.values():
         if entry.pins != pins[id(entry)]:
@@ -206,7 +173,7 @@ def accounting(state: State) -> Iterator[str]:
     """Every submitted node is counted once; no ended run is referred to."""
     t = state.totals
     ended = t.executed + t.fused + t.reused + t.skipped + t.cancelled
-    unfinished = sum(len(run.nodes) for run in state.runs.values())
+    unfinished = sum(len(fragment.counted()) for fragment in open_fragments(state))
     if t.submitted != ended + unfinished:
         yield f"{t.submitted} nodes submitted, {ended} ended, {unfinished} unfinished"
     runs = t.runs_succeeded + t.runs_failed + t.runs_cancelled
@@ -229,8 +196,13 @@ CHECKS: tuple[Callable[[State], Iterator[str]], ...] = (
     conserving,
     queues,
     membership,
-    nodes,
-    progress,
+    payloads,
+    graph_invariants.fragments,
+    graph_invariants.nodes,
+    graph_invariants.progress,
+    graph_invariants.conditions,
+    graph_invariants.regions,
+    graph_invariants.timers,
     table,
     references,
     accounting,
@@ -268,28 +240,25 @@ def _slot(state: State, flight: Flight) -> Iterator[str]:
         yield f"flight {flight.id} is on {batch.instance.id}, which does not know it"
 
 
-def _has_value(node: Node) -> bool:
-    return node.result is not None and node.result.value is not None
-
-
-def _held(state: State) -> Iterator[tuple[Run, Entry]]:
-    for run in state.runs.values():
-        for node in run.nodes:
-            if node.entry is not None:
-                yield run, node.entry
-
-
 def _values(state: State) -> Iterator[Value]:
     """Every reference to a value, once per reference."""
     for run in state.runs.values():
         yield run.inputs
-        for node in run.nodes:
+    for fragment in open_fragments(state):
+        yield fragment.inputs
+        for node in fragment.counted():
             if node.result is not None and node.result.value is not None:
                 yield node.result.value
     for flight in state.flights.values():
         if flight.payload is not None:
-            yield flight.payload.inputs
-            for _, value in flight.payload.upstream:
-                yield value
+            yield from _payload_values(flight.payload)
     for entry in state.table.completed.values():
         yield entry.value
+
+
+def _payload_values(payload: Payload) -> Iterator[Value]:
+    yield payload.inputs
+    yield from (value for _, value in payload.upstream)
+    for _, values in payload.gathered:
+        yield from values
+    yield from (value for value in (payload.items, payload.item) if value is not None)

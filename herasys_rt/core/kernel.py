@@ -9,25 +9,29 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from herasys_rt.core import flights, outcomes, pools, runs
+from herasys_rt.core import agents, ends, flights, outcomes, pools, runs, timers
 from herasys_rt.core.commands import Command, ReleaseValue
 from herasys_rt.core.events import (
     ClientGone,
     CollectionChanged,
     Event,
+    FragmentCancelled,
     InstanceDown,
     InstanceUp,
     ItemAborted,
     ItemFailed,
     ItemFinished,
     ItemStarted,
+    NodesRevealed,
     PoolDeclared,
     PoolFailed,
     RunCancelled,
+    RunClosed,
     RunSubmitted,
     SpecRegistered,
+    TimePassed,
 )
-from herasys_rt.core.state import KernelConfig, State, counters, new_state
+from herasys_rt.core.state import FOREVER, KernelConfig, Run, State, counters, new_state
 
 __all__ = ["KernelConfig", "State", "counters", "handle", "new_state"]
 
@@ -35,18 +39,22 @@ __all__ = ["KernelConfig", "State", "counters", "handle", "new_state"]
 def handle(state: State, event: Event, now: float) -> list[Command]:
     """What an event at ``now`` (seconds, never falling) calls for, in order.
 
-    A `FinishRun` stands before the `ReleaseValue` of values it carries.
+    A `FinishRun` or `FinishFragment` stands before the `ReleaseValue` of values it carries.
     """
     if now > state.now:
         state.now = now
     out = state.out = []
     _take(state, event)
+    if state.endings:
+        _end(state)
     if state.agenda:
         _queue(state)
     if state.dirty:
         for pool in state.dirty.values():
             pools.dispatch(state, pool)
         state.dirty.clear()
+    if state.due_moved:
+        timers.wish(state)
     for place in state.ledger.drain():
         out.append(ReleaseValue(place))
     return out
@@ -80,8 +88,44 @@ def _take(state: State, event: Event) -> None:
             pools.declare(state, event)
         case PoolFailed():
             pools.pool_failed(state, event)
+        case NodesRevealed():
+            agents.reveal(state, event)
+        case FragmentCancelled():
+            agents.cancel(state, event)
+        case RunClosed():
+            agents.close(state, event)
+        case TimePassed():
+            _pass_time(state)
         case _:
             assert_never(event)
+
+
+def _pass_time(state: State) -> None:
+    """Treat everything that is due; the wish to be woken is fulfilled."""
+    state.wake_s = FOREVER
+    state.due_moved = True
+    while (due := timers.next_due(state)) is not None:
+        if isinstance(due, Run):
+            runs.overdue(state, due)
+        elif due.state == "resting":
+            state.agenda.append(due)
+        else:
+            outcomes.time_out(state, due, due.timeout_s)
+
+
+def _end(state: State) -> None:
+    """End the fragments for which this event brought the last or the worst."""
+    for ending in state.endings:
+        if ending.fragment.active:
+            status = "succeeded" if ending.error is None else "failed"
+            ends.finish(
+                state,
+                ending.fragment,
+                status,
+                error=ending.error,
+                failed_node=ending.failed_node,
+            )
+    state.endings.clear()
 
 
 def _queue(state: State) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from herasys_rt.core import flights, runs
+from herasys_rt.core import ends, flights, flow
 from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished, ItemStarted
 from herasys_rt.core.fusion import Entry, Result
-from herasys_rt.core.state import FOREVER, Flight, Run, State
+from herasys_rt.core.state import FOREVER, Flight, State
+from herasys_rt.core.timers import clear_timer, delay_s, set_timer
 from herasys_rt.core.transitions import move
 from herasys_rt.errors import ErrorInfo
 
@@ -29,6 +30,8 @@ def vacate(state: State, flight: Flight) -> str:
     batch = flight.batch
     assert batch is not None
     instance = batch.instance
+    if flight.timed:
+        clear_timer(state, flight)
     flight.batch = None
     del instance.flights[flight.id]
     batch.left -= 1
@@ -64,7 +67,6 @@ def item_finished(state: State, event: ItemFinished) -> None:
     members = flights.retire(state, flight)
     if not members and entry is None:
         state.ledger.discard(event.value)
-    ended: list[Run] = []
     for node in members:
         move(node, "succeeded", state.now)
         node.result = result
@@ -72,15 +74,9 @@ def item_finished(state: State, event: ItemFinished) -> None:
         if entry is not None:
             node.entry = entry
             state.table.pin(entry)
-        run = node.run
-        if run.plan.root[node.position]:
-            run.open -= 1
-            if not run.open:
-                ended.append(run)
-    for node in members:
-        flights.feed(state, node)
-    for run in ended:
-        runs.finish(state, run, "succeeded")
+        if node.fragment.plan.root[node.position]:
+            flow.settled(state, node)
+    flow.spread(state, members)
     state.table.trim()
 
 
@@ -93,15 +89,50 @@ def item_failed(state: State, event: ItemFailed) -> None:
     if flight.state == "aborting":
         flights.retire(state, flight)
         return
+    try_again(state, flight, event.error, instance, event.run_s)
+
+
+def time_out(state: State, flight: Flight, timeout_s: float) -> None:
+    """An attempt took longer than its node allows: that is one failed try.
+
+    Its slot stays in use until the instance lets go of it; the members do not wait for
+    that.
+    """
+    assert flight.batch is not None
+    instance = flight.batch.instance.id
+    message = f"it ran longer than its timeout of {timeout_s:g} s on instance {instance}"
+    if flight.effect:
+        message += "; whether its effect has happened is not known"
+    error = ErrorInfo(
+        "node_timeout",
+        message,
+        "Give the node a longer timeout_s, or look into that instance's log.",
+        retryable=not flight.effect,
+    )
+    heir = flights.detach(state, flight)
+    try_again(state, heir, error, instance, timeout_s)
+
+
+def try_again(
+    state: State, flight: Flight, error: ErrorInfo, instance: str, run_s: float
+) -> None:
+    """A try failed: another one where that may help, else every member is told.
+
+    An effect is never tried again: it may have happened. Without a `Retry` of its own a
+    flight is queued again at once, up to `KernelConfig.max_attempts` tries.
+    """
     flight.tries += 1
-    if (
-        event.error.retryable
-        and flight.tries < state.config.max_attempts
-        and not flight.effect
-    ):
-        requeue(state, flight, avoid=instance)
+    retry = flight.options.retry
+    if retry is None:
+        most, may, wait_s = state.config.max_attempts, error.retryable, 0.0
     else:
-        fail(state, flight, event.error, instance=instance, run_s=event.run_s)
+        most = retry.max_attempts
+        may = error.code in retry.retry_on if retry.retry_on else error.retryable
+        wait_s = delay_s(retry, flight)
+    if may and flight.tries < most and not flight.effect:
+        requeue(state, flight, avoid=instance, wait_s=wait_s)
+    else:
+        fail(state, flight, error, instance=instance, run_s=run_s)
 
 
 def item_aborted(state: State, event: ItemAborted) -> None:
@@ -151,12 +182,19 @@ def lose(state: State, flight: Flight, instance: str, reason: str) -> None:
         requeue(state, flight, avoid=instance)
 
 
-def requeue(state: State, flight: Flight, avoid: str) -> None:
-    """Queue a flight again, as the next attempt, where it stood in the order."""
-    flight.state = "waiting"
+def requeue(state: State, flight: Flight, avoid: str, wait_s: float = 0.0) -> None:
+    """Queue a flight again, as the next attempt, where it stood in the order; after it
+    has rested for ``wait_s``."""
     flight.attempt += 1
     flight.avoid = avoid
-    state.agenda.append(flight)
+    if wait_s > 0:
+        flight.state = "resting"
+        assert flight.leader is not None
+        move(flight.leader, "ready", state.now)
+        set_timer(state, flight, state.now + wait_s)
+    else:
+        flight.state = "waiting"
+        state.agenda.append(flight)
 
 
 def fail(
@@ -167,7 +205,7 @@ def fail(
     instance: str = "",
     run_s: float = 0.0,
 ) -> None:
-    """Deliver an error to every member once; each member's run fails."""
+    """Deliver an error to every member once; each member's fragment fails."""
     result = Result(
         value=None,
         meta=b"",
@@ -183,10 +221,8 @@ def fail(
         move(node, "failed", state.now)
         node.result = result
     for node in members:
-        run = node.run
-        if run.active:
-            failed = run.plan.spec.nodes[node.position].id
-            runs.finish(state, run, "failed", error=error, failed_node=failed)
+        if node.fragment.active:
+            ends.finish(state, node.fragment, "failed", error=error, failed_node=node.id)
 
 
 def revise(state: State, collection: str, revision: int) -> None:
@@ -198,7 +234,9 @@ def revise(state: State, collection: str, revision: int) -> None:
 def _result(state: State, flight: Flight, event: ItemFinished, instance: str) -> Result:
     payload = flight.payload
     assert payload is not None
-    ttl_s = state.config.reuse_ttl_s.get(flight.verb, FOREVER)
+    ttl_s = flight.options.cache_ttl_s
+    if ttl_s is None:
+        ttl_s = state.config.reuse_ttl_s.get(flight.verb, FOREVER)
     return Result(
         value=event.value,
         meta=event.meta,
@@ -212,10 +250,11 @@ def _result(state: State, flight: Flight, event: ItemFinished, instance: str) ->
 
 
 def _as_keyed(flight: Flight, revisions: dict[str, int]) -> bool:
-    """Whether the engine saw exactly the revisions that the key names."""
-    if not revisions or flight.key is None:
+    """Whether the engine saw exactly the revisions that the key names: its own, or for
+    an element of a region those of the nodes that it serves."""
+    if not revisions or (flight.key is None and not flight.revisions):
         return True
-    keyed = dict(flight.key[1])
+    keyed = dict(flight.revisions)
     return all(keyed.get(name) == seen for name, seen in revisions.items())
 
 
@@ -224,5 +263,7 @@ def _keep(
 ) -> Entry | None:
     """Put a successful, complete, exact result into the reuse table."""
     if flight.key is None or event.truncated or not result.exact:
+        return None
+    if not flight.options.cache:
         return None
     return state.table.store(flight.key, result, event.value, state.now)

@@ -2,23 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from herasys_rt.core.needs import Needs, conditions_on_items, needs_of
 from herasys_rt.errors import ErrorInfo
-from herasys_rt.graph.spec import NodeSpec, WorkflowSpec, node_refs
+from herasys_rt.graph.spec import (
+    Arg,
+    InputRef,
+    ItemRef,
+    Lit,
+    NodeOptions,
+    NodeRef,
+    NodeSpec,
+    Region,
+    WorkflowSpec,
+    leaves,
+    node_refs,
+)
 from herasys_rt.graph.topology import Topology, topology_of
 
 if TYPE_CHECKING:
     from herasys_rt.core.state import Pool
+
+OUTSIDE = -1
+"""The region of a node that is in none."""
+
+
+class Area(NamedTuple):
+    """A region: where its list comes from, and how long it may be.
+
+    Of ``giver`` (position of a node, or -1), ``source`` (name of an input, or ``""``)
+    and ``length`` (of a literal; -1 when that is no list) the first that is set counts.
+    """
+
+    id: str
+    giver: int
+    source: str
+    length: int
+    max_items: int
 
 
 @dataclass(slots=True, eq=False)
 class Plan:
     """A spec with its topology and, per position, the facts that decide a node's path.
 
+    ``parents`` are the positions that a node takes outputs from or whose truth it asks,
+    ``asks`` these and the one that gives its region's list, ``successors`` the reverse
+    of ``asks``. ``region`` is an index into ``areas`` or `OUTSIDE`. ``needs`` is None for
+    a node that is not conditional; ``fickle`` marks nodes of regions for which elements
+    may differ in what they need, or in whether they run. A ``flat`` plan has neither
+    regions nor conditions, a ``timed`` one has a node with a timeout. ``asked`` are the
+    inputs whose facts decide.
+
     ``root`` marks nodes a run must not end without: its outputs and its effects.
+    ``pure`` marks those that may fuse when they are signed.
     ``listens`` marks streaming outputs. ``pools`` is None until resolved, and again
     whenever a pool was declared.
     """
@@ -26,26 +66,28 @@ class Plan:
     spec: WorkflowSpec
     spec_id: str
     topology: Topology
+    parents: tuple[tuple[int, ...], ...]
+    asks: tuple[tuple[int, ...], ...]
+    successors: tuple[tuple[int, ...], ...]
     root: tuple[bool, ...]
     pure: tuple[bool, ...]
     effect: tuple[bool, ...]
     listens: tuple[bool, ...]
+    options: tuple[NodeOptions, ...]
+    priority: tuple[int, ...]
+    timed: bool
+    region: tuple[int, ...]
+    areas: tuple[Area, ...]
+    needs: tuple[Needs | None, ...]
+    fickle: tuple[bool, ...]
+    flat: bool
+    asked: frozenset[str]
     pools: tuple[Pool, ...] | None = field(default=None)
 
 
 def spec_fault(spec: WorkflowSpec) -> ErrorInfo | None:
     """Why the kernel cannot run a spec that no tracer made; None when it can."""
-    seen: set[str] = set()
-    problem = ""
-    for node in spec.nodes:
-        problem = problem or next(
-            (f"node {node.id!r} comes before {p!r}" for p in node.parents if p not in seen),
-            f"two nodes are called {node.id!r}" if node.id in seen else "",
-        )
-        seen.add(node.id)
-    for ref in node_refs(spec.outputs):
-        if ref.node not in seen:
-            problem = problem or f"an output is read from {ref.node!r}, which is no node"
+    problem = next(_problems(spec), "")
     if not problem:
         return None
     return ErrorInfo(
@@ -57,17 +99,43 @@ def spec_fault(spec: WorkflowSpec) -> ErrorInfo | None:
 
 def plan_of(spec: WorkflowSpec) -> Plan:
     """The plan of a spec whose nodes are in topological order."""
+    nodes, index, count = spec.nodes, spec.index, len(spec.nodes)
     topology = topology_of(spec)
     outputs = set(topology.outputs)
-    effect = tuple(node.purity == "effect" for node in spec.nodes)
+    effect = tuple(node.purity == "effect" for node in nodes)
+    areas = tuple(_area(spec, region) for region in spec.regions)
+    area_at = {region.id: i for i, region in enumerate(spec.regions)}
+    region = tuple(area_at.get(node.region, OUTSIDE) for node in nodes)
+    givers = [areas[r].giver if r >= 0 else -1 for r in region]
+    parents = tuple(tuple(index[p] for p in node.parents) for node in nodes)
+    asks = tuple(_with(giver, above) for giver, above in zip(givers, parents, strict=True))
+    successors: list[list[int]] = [[] for _ in nodes]
+    for position, above in enumerate(asks):
+        for parent in above:
+            successors[parent].append(position)
+    needs = _conditional([needs_of(spec, node) for node in nodes], asks)
     return Plan(
         spec=spec,
         spec_id=spec.id,
         topology=topology,
-        root=tuple(i in outputs or effect[i] for i in range(len(spec.nodes))),
-        pure=tuple(node.purity == "pure" for node in spec.nodes),
+        parents=parents,
+        asks=asks,
+        successors=tuple(tuple(below) for below in successors),
+        root=tuple(i in outputs or effect[i] for i in range(count)),
+        pure=tuple(_fusible(node) for node in nodes),
         effect=effect,
-        listens=tuple(n.streams and i in outputs for i, n in enumerate(spec.nodes)),
+        listens=tuple(
+            n.streams and i in outputs and region[i] < 0 for i, n in enumerate(nodes)
+        ),
+        options=tuple(node.options for node in nodes),
+        priority=tuple(node.options.priority for node in nodes),
+        timed=any(node.options.timeout_s is not None for node in nodes),
+        region=region,
+        areas=areas,
+        needs=needs,
+        fickle=_fickle(needs, region),
+        flat=not any(r >= 0 for r in region) and not any(n is not None for n in needs),
+        asked=frozenset(spec.asked_inputs),
     )
 
 
@@ -140,3 +208,130 @@ def _unknown_model(node: NodeSpec, able: list[Pool]) -> ErrorInfo:
         f"{have}",
         "Use one of these names, or add a pool with that model to the configuration.",
     )
+
+
+def _fusible(node: NodeSpec) -> bool:
+    """Whether equal nodes may share: pure ones, and sampled ones that opted in."""
+    return node.purity == "pure" or (node.purity == "sampled" and node.sample is not None)
+
+
+def _with(giver: int, parents: tuple[int, ...]) -> tuple[int, ...]:
+    return parents if giver < 0 or giver in parents else (giver, *parents)
+
+
+def _area(spec: WorkflowSpec, region: Region) -> Area:
+    giver, source, length = -1, "", -1
+    match region.items:
+        case NodeRef(node):
+            giver = spec.index[node]
+        case InputRef(name):
+            source = name
+        case Lit(value):
+            if isinstance(value, list | tuple):
+                length = len(cast("list[Any]", value))
+    return Area(region.id, giver, source, length, region.max_items)
+
+
+def _conditional(
+    all_needs: list[Needs], asks: tuple[tuple[int, ...], ...]
+) -> tuple[Needs | None, ...]:
+    """The needs of the conditional nodes; None for the others."""
+    chosen: list[Needs | None] = []
+    for needs, above in zip(all_needs, asks, strict=True):
+        doubtful = any(chosen[parent] is not None for parent in above)
+        chosen.append(needs if doubtful or needs.guards or needs.choices else None)
+    return tuple(chosen)
+
+
+def _fickle(needs: tuple[Needs | None, ...], region: tuple[int, ...]) -> tuple[bool, ...]:
+    """Marks nodes whose guards, choices or parents differ from element to element."""
+    fickle: list[bool] = []
+    for position, mine in enumerate(needs):
+        area = region[position]
+        fickle.append(
+            mine is not None and area >= 0 and _differs(mine, area, region, fickle)
+        )
+    return tuple(fickle)
+
+
+def _differs(needs: Needs, area: int, region: tuple[int, ...], fickle: list[bool]) -> bool:
+    def inside(condition: int | str) -> bool:
+        return isinstance(condition, int) and region[condition] == area
+
+    return (
+        any(region[p] == area and fickle[p] for p in needs.always)
+        or any(inside(condition) for condition, _ in needs.guards)
+        or any(
+            inside(choice.condition)
+            or _differs(choice.then, area, region, fickle)
+            or _differs(choice.otherwise, area, region, fickle)
+            for choice in needs.choices
+        )
+    )
+
+
+def _problems(spec: WorkflowSpec) -> Iterator[str]:
+    """What is wrong with a spec, in reading order."""
+    seen: set[str] = set()
+    regions = {region.id: region for region in spec.regions}
+    if len(regions) != len(spec.regions):
+        yield "two regions have one name"
+    for node in spec.nodes:
+        if node.id in seen:
+            yield f"two nodes are called {node.id!r}"
+        for parent in node.parents:
+            if parent not in seen:
+                yield f"node {node.id!r} comes before {parent!r}"
+        if node.region:
+            yield from _region_problems(spec, node, regions.get(node.region), seen)
+        yield from _item_problems(node)
+        yield from _option_problems(node)
+        seen.add(node.id)
+    for region in spec.regions:
+        if isinstance(region.items, NodeRef) and region.items.node not in seen:
+            yield f"region {region.id!r} goes over {region.items.node!r}, which is no node"
+    for ref in node_refs(spec.outputs):
+        if ref.node not in seen:
+            yield f"an output is read from {ref.node!r}, which is no node"
+    if any(
+        isinstance(leaf, ItemRef) for arg in spec.outputs.values() for leaf in leaves(arg)
+    ):
+        yield "an output is read from an item of a region"
+    if conditions_on_items(spec):
+        yield "a condition on an item is not supported"
+
+
+def _region_problems(
+    spec: WorkflowSpec, node: NodeSpec, region: Region | None, seen: set[str]
+) -> Iterator[str]:
+    if region is None:
+        yield f"node {node.id!r} is in region {node.region!r}, which is none"
+    elif isinstance(region.items, NodeRef):
+        giver = region.items.node
+        position = spec.index.get(giver, -1)
+        if position >= 0 and spec.nodes[position].region == region.id:
+            yield f"region {region.id!r} goes over its own node {giver!r}"
+        elif giver not in seen:
+            yield f"node {node.id!r} comes before {giver!r}, which gives its list"
+
+
+def _item_problems(node: NodeSpec) -> Iterator[str]:
+    for arg in node.args.values():
+        for leaf in _item_leaves(arg):
+            if leaf.region != node.region:
+                yield f"node {node.id!r} takes an item of region {leaf.region!r}"
+
+
+def _item_leaves(arg: Arg) -> list[ItemRef]:
+    return [leaf for leaf in leaves(arg) if isinstance(leaf, ItemRef)]
+
+
+def _option_problems(node: NodeSpec) -> Iterator[str]:
+    """Numbers that no clock can count with."""
+    options, retry = node.options, node.options.retry
+    numbers: list[float | None] = [options.timeout_s, options.cache_ttl_s]
+    if retry is not None:
+        numbers += [retry.initial_interval_s, retry.backoff_factor]
+        numbers += [retry.max_interval_s, retry.jitter]
+    if any(n is not None and (math.isnan(n) or n < 0) for n in numbers):
+        yield f"an option of node {node.id!r} is negative or no number"

@@ -7,6 +7,7 @@ from herasys_rt.core.commands import StartBatch, WorkItem
 from herasys_rt.core.events import InstanceDown, InstanceUp, PoolDeclared, PoolFailed
 from herasys_rt.core.heap import IndexedHeap
 from herasys_rt.core.state import Batch, Flight, Instance, Pool, State
+from herasys_rt.core.timers import clear_timer, longest_timeout_s, set_timer
 from herasys_rt.core.transitions import move
 
 
@@ -56,6 +57,7 @@ def instance_down(state: State, event: InstanceDown) -> None:
     lost = list(instance.flights.values())
     instance.flights.clear()
     for flight in lost:
+        clear_timer(state, flight)
         flight.batch = None
     for flight in lost:
         if flight.state != "done":
@@ -122,8 +124,12 @@ def start(state: State, pool: Pool, instance: Instance, taken: list[Flight]) -> 
         flight.ranks = None
         flight.queued_s += state.now - flight.ready_s
         instance.flights[flight.id] = flight
-        assert flight.leader is not None
-        move(flight.leader, "starting", state.now)
+        leader = flight.leader
+        assert leader is not None
+        move(leader, "starting", state.now)
+        if leader.fragment.plan.timed:  # else a member allows any time
+            flight.timeout_s = longest_timeout_s(flight)
+            set_timer(state, flight, state.now + flight.timeout_s)
         items.append(work_item(flight))
     state.out.append(StartBatch(instance.id, tuple(items), state.reason))
 
@@ -141,11 +147,16 @@ def work_item(flight: Flight) -> WorkItem:
         payload.tenant,
         payload.inputs,
         payload.upstream,
+        payload.gathered,
+        payload.element,
+        payload.items,
+        payload.item,
+        payload.skipped,
         tuple(
             [
                 flights.subscriber(node)
                 for node in flight.members.values()
-                if node.run.stream and flights.listens(node)
+                if node.fragment.stream and flights.listens(node)
             ]
         ),
     )

@@ -1,22 +1,19 @@
-"""Runs: admission, the walk that decides each node's path, and the end."""
+"""Runs: known workflows, admission, cancelling, deadlines."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import TypeVar
+from collections.abc import Mapping
 
-from herasys_rt.core import flights
-from herasys_rt.core.commands import AcceptRun, FinishRun, NodeRecord, RefuseRun
-from herasys_rt.core.events import RunSubmitted
-from herasys_rt.core.fusion import Entry, Key
+from herasys_rt.core import ends
+from herasys_rt.core.commands import AcceptRun, FinishRun, RefuseRun
+from herasys_rt.core.events import NodesRevealed, RunSubmitted
 from herasys_rt.core.plan import Plan, plan_of, resolve_pools, spec_fault
-from herasys_rt.core.state import Node, Run, RunStatus, State
-from herasys_rt.core.transitions import FINISHED, move
-from herasys_rt.core.values import Value
+from herasys_rt.core.routing import keys_of, route
+from herasys_rt.core.state import Agent, Ending, Fragment, Node, Run, State, Template
+from herasys_rt.core.timers import set_deadline
+from herasys_rt.core.values import Fact
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import WorkflowSpec
-
-T = TypeVar("T")
 
 
 def register(state: State, spec: WorkflowSpec) -> None:
@@ -27,7 +24,7 @@ def register(state: State, spec: WorkflowSpec) -> None:
     if fault is None:
         state.plans[spec.id] = plan_of(spec)
     else:
-        remember(state, state.unusable, spec.id, fault)
+        ends.remember(state, state.unusable, spec.id, fault)
 
 
 def submit(state: State, event: RunSubmitted) -> None:
@@ -52,63 +49,121 @@ def submit(state: State, event: RunSubmitted) -> None:
     plan = state.plans.get(event.spec_id)
     error = _refusal(state, event, plan)
     if plan is None or error is not None:
-        _refuse(state, event, error or _unknown_spec(event))
+        _refuse(state, event, error or unknown_spec(f"run {run_id}", event.spec_id))
         return
-    run = _admit(state, event, plan)
-    _route(state, run, _keys(state, event, plan))
-    if not run.open:
-        finish(state, run, "succeeded")
+    run = _admit(state, event)
+    if run.agent is None:
+        begin(state, open_fragment(state, run, 0, event, plan), event)
 
 
 def cancel(state: State, run_id: str, reason: str) -> None:
     """End a run as cancelled, or remember that it must not start when it arrives."""
     run = state.runs.get(run_id)
     if run is not None:
-        finish(state, run, "cancelled", error=_cancelled(run_id, reason))
+        ends.end_run(state, run, "cancelled", _cancelled(run_id, reason))
     elif run_id not in state.ended:
-        remember(state, state.cancelled_early, run_id, reason)
+        ends.remember(state, state.cancelled_early, run_id, reason)
 
 
 def client_gone(state: State, client: str) -> None:
     """Cancel every run of a client."""
     for run in list(state.clients.get(client, {}).values()):
-        finish(
-            state, run, "cancelled", error=_cancelled(run.id, f"client {client} is gone")
-        )
+        error = _cancelled(run.id, f"client {client} is gone")
+        ends.end_run(state, run, "cancelled", error)
 
 
-def finish(
+def overdue(state: State, run: Run) -> None:
+    """A run's deadline has passed: it fails."""
+    error = ErrorInfo(
+        "deadline_exceeded",
+        f"run {run.id} has not ended within its deadline of {run.deadline_s:g} s",
+        "Give it a longer deadline_s, or submit it when less is queued.",
+    )
+    ends.end_run(state, run, "failed", error)
+
+
+def open_fragment(
     state: State,
     run: Run,
-    status: RunStatus,
-    *,
-    error: ErrorInfo | None = None,
-    failed_node: str = "",
-) -> None:
-    """End an active run: its unfinished nodes leave their flights, everybody is told."""
-    run.active = False
-    left = "skipped" if status == "succeeded" else "cancelled"
-    for node in run.nodes:
-        if node.flight is not None:
-            flights.leave(state, node, left)
-        elif node.state not in FINISHED:
-            move(node, left, state.now)
-    outputs: tuple[tuple[int, Value], ...] = ()
-    if status == "succeeded":
-        outputs = tuple(_output(run.nodes[at]) for at in run.plan.topology.outputs)
-    records = tuple([_record(state, node) for node in run.nodes])
-    state.out.append(
-        FinishRun(run.id, run.client, status, records, outputs, error, failed_node)
+    number: int,
+    event: RunSubmitted | NodesRevealed,
+    plan: Plan,
+    parents: tuple[str, ...] = (),
+) -> Fragment:
+    """A piece of a run's graph that nothing has been decided of."""
+    fragment = Fragment(
+        run=run,
+        number=number,
+        plan=plan,
+        inputs=event.inputs,
+        stream=event.stream,
+        facts=event.facts,
+        parents=parents,
     )
-    _count_end(state, status)
-    _forget(state, run)
+    if plan.flat:
+        asks = plan.asks
+        fragment.nodes = [
+            Node(run, fragment, position, asks[position]) for position in range(len(asks))
+        ]
+        fragment.size = len(asks)
+    else:
+        fragment.nodes = _nodes(run, fragment, plan)
+        fragment.size = sum(area < 0 for area in plan.region)
+    fragment.open = sum(plan.root)
+    run.fragments[number] = fragment
+    run.size += fragment.size
+    state.ledger.acquire(fragment.inputs)
+    state.totals.submitted += fragment.size
+    return fragment
 
 
-def remember(state: State, memory: OrderedDict[str, T], run_id: str, value: T) -> None:
-    """Keep a run id in a bounded memory, the oldest one leaving."""
-    memory[run_id] = value
-    if len(memory) > state.config.remembered_runs:
-        memory.popitem(last=False)
+def begin(state: State, fragment: Fragment, event: RunSubmitted | NodesRevealed) -> None:
+    """Decide the path of every node of a new fragment."""
+    plan = fragment.plan
+    fragment.keys, fragment.revisions = keys_of(state, event, plan)
+    route(state, fragment)
+    if plan.flat:
+        fragment.keys = fragment.revisions = ()  # nothing is decided later
+    if not fragment.open:
+        state.endings.append(Ending(fragment))
+
+
+def unserved(state: State, plan: Plan, facts: Mapping[str, Fact]) -> ErrorInfo | None:
+    """Why nodes of a plan cannot be executed here; None when they can."""
+    error = resolve_pools(plan, state.pools.values())
+    if error is not None:
+        return error
+    for pool in plan.pools or ():
+        if pool.failure is not None and not pool.instances:
+            return pool.failure
+    unknown = sorted(plan.asked - facts.keys()) if plan.asked else ()
+    if unknown:
+        return ErrorInfo(
+            "missing_facts",
+            f"workflow {plan.spec.name!r} decides by its inputs {', '.join(unknown)} and "
+            "nothing is told of them",
+            "Submit through a client: it tells truth and length of such inputs.",
+        )
+    return None
+
+
+def unknown_spec(who: str, spec_id: str) -> ErrorInfo:
+    """The error of somebody who names a workflow that is not registered."""
+    return ErrorInfo(
+        "unknown_spec",
+        f"{who} names workflow {spec_id}, which is not registered here",
+        "Register the workflow, then submit the run again.",
+        retryable=True,
+    )
+
+
+def _nodes(run: Run, fragment: Fragment, plan: Plan) -> list[Node]:
+    made: list[Node] = []
+    for position, area in enumerate(plan.region):
+        kind = Node if area < 0 else Template
+        open_ = plan.needs[position] is not None
+        made.append(kind(run, fragment, position, None if open_ else plan.asks[position]))
+    return made
 
 
 def _refuse(state: State, event: RunSubmitted, error: ErrorInfo) -> None:
@@ -117,123 +172,44 @@ def _refuse(state: State, event: RunSubmitted, error: ErrorInfo) -> None:
     state.out.append(RefuseRun(event.run_id, event.client, error))
 
 
-def _admit(state: State, event: RunSubmitted, plan: Plan) -> Run:
+def _used(run_id: str, *, active: bool) -> ErrorInfo:
+    what = "is at work for another client" if active else "has ended already"
+    return ErrorInfo(
+        "run_id_used",
+        f"run {run_id} {what}, and a run id is executed once",
+        "Submit with a new run id, or let the client make one.",
+    )
+
+
+def _admit(state: State, event: RunSubmitted) -> Run:
     run = Run(
         id=event.run_id,
-        plan=plan,
         client=event.client,
         tenant=event.tenant,
         inputs=event.inputs,
         priority=event.priority,
-        stream=event.stream,
         arrived_s=state.now,
         seq=state.next_run,
+        deadline_s=event.deadline_s,
+        agent=Agent() if event.agent else None,
     )
-    run.nodes = [Node(run, position) for position in range(len(plan.root))]
-    run.open = sum(plan.root)
     state.next_run += 1
     state.runs[run.id] = run
     state.clients.setdefault(run.client, {})[run.id] = run
     state.ledger.acquire(run.inputs)
     state.totals.runs_accepted += 1
-    state.totals.submitted += len(run.nodes)
     state.out.append(AcceptRun(run.id, run.client))
+    set_deadline(state, run)
     return run
-
-
-def _keys(state: State, event: RunSubmitted, plan: Plan) -> list[Key | None]:
-    """Each node's fusion key; None where it may not fuse."""
-    count = len(plan.pure)
-    signatures, collections = event.signatures, event.collections
-    if not state.config.fusion or len(signatures) != count:
-        return [None] * count
-    if collections and len(collections) != count:
-        return [None] * count
-    revisions = state.revisions
-    keys: list[Key | None] = []
-    for position, signature in enumerate(signatures):
-        if not signature or not plan.pure[position]:
-            keys.append(None)
-        elif not collections or not collections[position]:
-            keys.append((signature, ()))
-        else:
-            names = sorted(set(collections[position]))
-            keys.append((signature, tuple((n, revisions.get(n, 0)) for n in names)))
-    return keys
-
-
-def _route(state: State, run: Run, keys: list[Key | None]) -> None:
-    """Decide each node's path.
-
-    Walking up from the sinks: a needed node takes a completed result, or joins a live
-    flight, or needs its inputs and becomes a flight of its own; a node that nobody needs
-    takes a completed result for the record, or is skipped. A node joined to a flight
-    without payload keeps its ancestors: it may have to feed that flight.
-    """
-    nodes, plan = run.nodes, run.plan
-    table, now = state.table, state.now
-    own: list[Node] = []
-    needy = bytearray(len(nodes))
-    for position in range(len(nodes) - 1, -1, -1):
-        node, key = nodes[position], keys[position]
-        wanted = plan.root[position] or any(
-            needy[child] for child in plan.topology.successors[position]
-        )
-        entry = table.result(key, now) if key is not None else None
-        if entry is not None:
-            reuse(state, node, entry)
-        elif not wanted:
-            move(node, "skipped", now)
-        elif key is not None and (flight := table.live.get(key)) is not None:
-            flights.join(state, flight, node)
-            needy[position] = flight.payload is None
-        else:
-            needy[position] = True
-            own.append(node)
-    for node in reversed(own):
-        key = keys[node.position]
-        twin = table.live.get(key) if key is not None else None
-        if twin is not None:
-            flights.join(state, twin, node)
-        else:
-            assert plan.pools is not None
-            flights.launch(state, node, key, plan.pools[node.position])
-    _feed_first(state, run)
-
-
-def _feed_first(state: State, run: Run) -> None:
-    """Count what each unfinished node misses and start those that miss nothing."""
-    nodes = run.nodes
-    parents = run.plan.topology.parents
-    for node in nodes:
-        if node.flight is not None:
-            for parent in parents[node.position]:
-                node.missing += nodes[parent].result is None
-    for node in nodes:
-        if not node.missing:
-            flights.capture(state, node)
-
-
-def reuse(state: State, node: Node, entry: Entry) -> None:
-    """Give a waiting node a completed result."""
-    state.table.pin(entry)
-    state.ledger.acquire(entry.value)
-    node.entry = entry
-    node.result = entry.result
-    node.reused = True
-    move(node, "succeeded", state.now)
-    node.run.open -= node.run.plan.root[node.position]
 
 
 def _refusal(state: State, event: RunSubmitted, plan: Plan | None) -> ErrorInfo | None:
     if plan is None:
         return state.unusable.get(event.spec_id)
-    error = resolve_pools(plan, state.pools.values())
-    if error is not None:
-        return error
-    for pool in plan.pools or ():
-        if pool.failure is not None and not pool.instances:
-            return pool.failure
+    if not event.agent:
+        error = unserved(state, plan, event.facts) or _too_large(state, plan)
+        if error is not None:
+            return error
     active, most = len(state.runs), state.config.max_active_runs
     if active < most:
         return None
@@ -246,21 +222,14 @@ def _refusal(state: State, event: RunSubmitted, plan: Plan | None) -> ErrorInfo 
     )
 
 
-def _unknown_spec(event: RunSubmitted) -> ErrorInfo:
+def _too_large(state: State, plan: Plan) -> ErrorInfo | None:
+    count, most = len(plan.asks), state.config.max_run_nodes
+    if count <= most:
+        return None
     return ErrorInfo(
-        "unknown_spec",
-        f"run {event.run_id} names workflow {event.spec_id}, which is not registered here",
-        "Register the workflow, then submit the run again.",
-        retryable=True,
-    )
-
-
-def _used(run_id: str, *, active: bool) -> ErrorInfo:
-    what = "is at work for another client" if active else "has ended already"
-    return ErrorInfo(
-        "run_id_used",
-        f"run {run_id} {what}, and a run id is executed once",
-        "Submit with a new run id, or let the client make one.",
+        "too_many_nodes",
+        f"workflow {plan.spec.name!r} has {count} nodes and a run may have {most}",
+        "Split it into several workflows.",
     )
 
 
@@ -271,101 +240,16 @@ def _cancelled(run_id: str, reason: str) -> ErrorInfo:
 def _end_unstarted(state: State, event: RunSubmitted, reason: str) -> None:
     """A run whose cancel came first: accepted and ended, nothing of it happens."""
     plan = state.plans.get(event.spec_id)
+    error = _cancelled(event.run_id, reason)
     if plan is not None:
-        run = _admit(state, event, plan)
-        finish(state, run, "cancelled", error=_cancelled(run.id, reason))
+        run = _admit(state, event)
+        if run.agent is None:
+            open_fragment(state, run, 0, event, plan)
+        ends.end_run(state, run, "cancelled", error)
         return
     state.ledger.discard(event.inputs)
     state.totals.runs_accepted += 1
     state.out.append(AcceptRun(event.run_id, event.client))
-    state.out.append(
-        FinishRun(
-            event.run_id,
-            event.client,
-            "cancelled",
-            (),
-            error=_cancelled(event.run_id, reason),
-        )
-    )
-    _count_end(state, "cancelled")
-    remember(state, state.ended, event.run_id, None)
-
-
-def _output(node: Node) -> tuple[int, Value]:
-    assert node.result is not None and node.result.value is not None
-    return node.position, node.result.value
-
-
-def _record(state: State, node: Node) -> NodeRecord:
-    """The node's record; counts it in the accounting."""
-    spec = node.run.plan.spec.nodes[node.position]
-    totals, result = state.totals, node.result
-    node_state = node.state
-    if node_state == "cancelled":
-        totals.cancelled += 1
-    elif node_state == "skipped":
-        totals.skipped += 1
-    elif node.reused:
-        totals.reused += 1
-    elif node.fused_into:
-        totals.fused += 1
-    else:
-        totals.executed += 1
-    totals.failed += node_state == "failed"
-    if result is None:
-        return NodeRecord(spec.id, spec.operator, node_state, fused_into=node.fused_into)
-    if node.reused:
-        return NodeRecord(spec.id, spec.operator, node_state, reused=True, meta=result.meta)
-    if node.fused_into:
-        return NodeRecord(
-            spec.id,
-            spec.operator,
-            node_state,
-            result.instance,
-            fused_into=node.fused_into,
-            meta=result.meta,
-        )
-    return NodeRecord(
-        spec.id,
-        spec.operator,
-        node_state,
-        result.instance,
-        result.queued_s,
-        result.run_s,
-        attempts=result.attempts,
-        meta=result.meta,
-    )
-
-
-def _count_end(state: State, status: RunStatus) -> None:
-    totals = state.totals
-    if status == "succeeded":
-        totals.runs_succeeded += 1
-    elif status == "failed":
-        totals.runs_failed += 1
-    else:
-        totals.runs_cancelled += 1
-    if state.last_finish_s >= 0:
-        gap = state.now - state.last_finish_s
-        state.finish_gap_s += 0.1 * (gap - state.finish_gap_s)
-    state.last_finish_s = state.now
-
-
-def _forget(state: State, run: Run) -> None:
-    """Let go of everything an ended run held."""
-    for node in run.nodes:
-        entry, result = node.entry, node.result
-        if entry is not None:
-            node.entry = None
-            state.table.unpin(entry)
-        if result is not None and result.value is not None:
-            state.ledger.release(result.value)
-    state.table.trim()
-    state.ledger.release(run.inputs)
-    run.nodes = []
-    del state.runs[run.id]
-    mine = state.clients[run.client]
-    del mine[run.id]
-    if not mine:
-        del state.clients[run.client]
-    remember(state, state.ended, run.id, None)
+    state.out.append(FinishRun(event.run_id, event.client, "cancelled", (), error=error))
+    ends.count_run(state, "cancelled")
+    ends.remember(state, state.ended, event.run_id, None)

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
-from herasys_rt.core.commands import Command
+from herasys_rt.core.commands import Command, NodeRecord
 from herasys_rt.core.events import PoolDeclared
-from herasys_rt.core.fusion import Entry, FusionTable, Key, Result
+from herasys_rt.core.fusion import Entry, FusionTable, Key, Result, Revisions
 from herasys_rt.core.heap import Entry as HeapEntry
 from herasys_rt.core.heap import IndexedHeap, Rank
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.plan import Plan
 from herasys_rt.core.policy import Batching, Ordering, Placement
 from herasys_rt.core.transitions import NodeState
-from herasys_rt.core.values import Value
+from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.spec import NodeOptions
 
 RunStatus = Literal["running", "succeeded", "failed", "cancelled"]
-FlightState = Literal["waiting", "queued", "starting", "running", "aborting", "done"]
+FlightState = Literal[
+    "waiting", "queued", "starting", "running", "resting", "aborting", "done"
+]
 
 FOREVER = math.inf
 
@@ -34,7 +38,8 @@ class KernelConfig(msgspec.Struct, frozen=True):
     tries that ended in a retryable error, ``max_losses`` how often it may lose its
     instance on top. ``reuse_ttl_s`` holds seconds by verb; verbs not named have no limit.
     ``remembered_runs`` ended (or cancelled too early) run ids are kept, so that submitting
-    or cancelling them again does nothing.
+    or cancelling them again does nothing. A run has at most ``max_run_nodes`` nodes, the
+    elements of its regions and all of an agent's fragments included.
     """
 
     fusion: bool = True
@@ -45,38 +50,96 @@ class KernelConfig(msgspec.Struct, frozen=True):
     reuse_max_entries: int = 100_000
     reuse_ttl_s: dict[str, float] = {}
     remembered_runs: int = 100_000
+    max_run_nodes: int = 100_000
 
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A run being executed. ``open`` counts its outputs and effects not yet done;
-    ``seq`` is its place in the order of arrival."""
+    """A run being executed: ``seq`` is its place in the order of arrival, ``fragments``
+    are its open pieces by number, ``size`` counts the nodes of all of them so far.
+
+    A static run has exactly the fragment 0 and ends with it. ``agent`` is set for a run
+    whose graph is revealed piece by piece.
+    """
 
     id: str
-    plan: Plan
     client: str
     tenant: str
     inputs: Value
     priority: int
-    stream: bool
     arrived_s: float
     seq: int
+    deadline_s: float | None = None
+    agent: Agent | None = None
+    size: int = 0
+    fragments: dict[int, Fragment] = field(default_factory=dict[int, "Fragment"])
+
+
+@dataclass(slots=True, eq=False)
+class Agent:
+    """What is kept of an agent's run: ``records`` of its ended fragments by number, and
+    ``early``, the latest fragments cancelled before they were revealed."""
+
+    records: dict[int, tuple[NodeRecord, ...]] = field(
+        default_factory=dict[int, tuple[NodeRecord, ...]]
+    )
+    early: OrderedDict[int, str] = field(default_factory=OrderedDict[int, str])
+
+
+@dataclass(slots=True, eq=False)
+class Fragment:
+    """A piece of a run's graph: one plan with its inputs.
+
+    ``nodes`` stand by position; those of regions are `Template`s. ``size`` counts the
+    nodes without templates and with elements. ``open`` counts outputs and effects that
+    have neither a value nor are skipped. ``facts`` are those of the inputs; ``keys``
+    the fusion keys, kept only where conditions decide later. ``parents`` are the ids of
+    the nodes that an agent's values came from.
+    """
+
+    run: Run
+    number: int
+    plan: Plan
+    inputs: Value
+    stream: bool
+    facts: dict[str, Fact]
+    parents: tuple[str, ...] = ()
+    keys: Sequence[Key | None] = ()
+    revisions: Sequence[Revisions] = ()
     nodes: list[Node] = field(default_factory=list["Node"])
+    size: int = 0
     open: int = 0
     active: bool = True
+
+    def counted(self) -> list[Node]:
+        """Every node that has a record, in the order of records."""
+        if self.plan.flat:
+            return self.nodes
+        found: list[Node] = []
+        for node in self.nodes:
+            if isinstance(node, Template):
+                found += node.elements
+            else:
+                found.append(node)
+        return found
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A node of a run.
+    """A node of a fragment; of a region's node the element number ``element``.
 
-    ``missing`` counts parents without a value, ``flight`` is where the node is executed
-    or joined while it is unfinished, ``seat`` its place there. ``result`` and ``entry``
-    are set when it ends with one; ``story`` lists (time, state entered).
+    ``needs`` are the positions it takes values from; None while conditions leave that
+    open: until then it is in no flight. ``missing`` counts parents whose value has not
+    come, ``flight`` is where the node is executed or joined while it is unfinished,
+    ``seat`` its place there. ``result`` and ``entry`` are set when it ends with one;
+    ``told`` is whether its successors know. ``story`` lists (time, state entered).
     """
 
     run: Run
+    fragment: Fragment
     position: int
+    needs: tuple[int, ...] | None
+    element: int = -1
     state: NodeState = "waiting"
     missing: int = 0
     flight: Flight | None = None
@@ -85,21 +148,52 @@ class Node:
     entry: Entry | None = None
     fused_into: str = ""
     reused: bool = False
+    told: bool = False
     story: list[tuple[float, NodeState]] = field(
         default_factory=list[tuple[float, NodeState]]
     )
 
     @property
+    def id(self) -> str:
+        """The id its record has: the spec's, with ``[i]`` for element i of a region."""
+        name = self.fragment.plan.spec.nodes[self.position].id
+        return name if self.element < 0 else f"{name}[{self.element}]"
+
+    @property
     def label(self) -> str:
-        """``run id/node id``."""
-        return f"{self.run.id}/{self.run.plan.spec.nodes[self.position].id}"
+        """``run id/node id``; of an agent's run ``run id/fragment/node id``."""
+        if self.run.agent is None:
+            return f"{self.run.id}/{self.id}"
+        return f"{self.run.id}/{self.fragment.number}/{self.id}"
+
+
+@dataclass(slots=True, eq=False)
+class Template(Node):
+    """A node of a region. It stands for all its elements, is executed by nobody and
+    counted nowhere: it succeeds with its last element, and is skipped when one of them
+    is. ``elements`` are there once ``expanded``; ``left`` of them have not ended."""
+
+    elements: list[Node] = field(default_factory=list[Node])
+    expanded: bool = False
+    left: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Ending:
+    """A fragment that is about to end: ``error`` None means successfully."""
+
+    fragment: Fragment
+    error: ErrorInfo | None = None
+    failed_node: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class Payload:
     """What an engine needs to execute a flight, captured when its inputs were complete.
 
-    ``exact`` and ``expires_s`` are inherited from the upstream results.
+    ``exact`` and ``expires_s`` are inherited from the upstream results; ``placed`` are
+    the values among all of it that lie in the object store, once per reference. The
+    other fields are a `WorkItem`'s.
     """
 
     spec_id: str
@@ -110,6 +204,12 @@ class Payload:
     upstream: tuple[tuple[int, Value], ...]
     exact: bool
     expires_s: float
+    gathered: tuple[tuple[int, tuple[Value, ...]], ...] = ()
+    element: int = -1
+    items: Value | None = None
+    item: Value | None = None
+    skipped: tuple[int, ...] = ()
+    placed: tuple[Value, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -117,12 +217,16 @@ class Flight:
     """One physical execution shared by its members.
 
     ``leader`` is the member whose record has the execution; it is None only when all
-    members left (state aborting). ``key`` is None when nothing may join. ``attempt``
-    numbers the starts, ``tries`` counts those that failed, ``losses`` names the instances
-    it went down with; ``avoid`` is the one to avoid next. ``arrival`` orders equal keys
-    and is kept over retries (-1 before the flight was first ready). While queued,
-    ``rank`` is its place in the heap and ``ranks`` its members' when there are several.
-    ``batch`` is set while it holds a slot.
+    members left (state aborting). ``key`` is None when nothing may join; ``revisions``
+    are those its inputs' keys name. ``options`` are those of the node it was launched
+    for. While ``timed`` something is due: in a slot the end of its ``timeout_s``, resting
+    the next attempt.
+
+    ``attempt`` numbers the starts, ``tries`` counts those that failed, ``losses`` names
+    the instances it went down with; ``avoid`` is the one to avoid next. ``arrival``
+    orders equal keys and is kept over retries (-1 before the flight was first ready).
+    While queued, ``rank`` is its place in the heap and ``ranks`` its members' when there
+    are several. ``batch`` is set while it holds a slot.
     """
 
     id: int
@@ -131,7 +235,11 @@ class Flight:
     verb: str
     effect: bool
     leader: Node | None
+    options: NodeOptions
+    revisions: Revisions = ()
     state: FlightState = "waiting"
+    timed: bool = False
+    timeout_s: float = FOREVER
     members: dict[int, Node] = field(default_factory=dict[int, Node])
     seats: int = 0
     attempt: int = 1
@@ -203,7 +311,8 @@ class Pool:
 class Totals:
     """Counts since the start. Nodes are counted under one heading when their run ends:
     submitted = executed + fused + reused + skipped + cancelled. ``failed`` nodes are among
-    executed and fused. ``stale`` counts outcomes that were ignored."""
+    executed and fused. Fragments are an agent's. ``stale`` counts outcomes that were
+    ignored."""
 
     submitted: int = 0
     executed: int = 0
@@ -217,13 +326,23 @@ class Totals:
     runs_succeeded: int = 0
     runs_failed: int = 0
     runs_cancelled: int = 0
+    fragments_refused: int = 0
+    fragments_succeeded: int = 0
+    fragments_failed: int = 0
+    fragments_cancelled: int = 0
     stale: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class State:
-    """The whole of it. ``out``, ``agenda`` and ``dirty`` live only within one event:
-    commands so far, flights to be queued, pools to be dispatched."""
+    """The whole of it.
+
+    ``due`` orders by time what waits for a time: flights by their ids, the deadlines of
+    runs by ``-1 - seq`` (found in ``deadlines``); ``wake_s`` is when the driver was asked
+    to wake the kernel, ``due_moved`` that it may have to be asked again. ``out``,
+    ``endings``, ``agenda`` and ``dirty`` live only within one event: commands so far,
+    fragments to end, flights to be queued, pools to be dispatched.
+    """
 
     config: KernelConfig
     ordering: Ordering
@@ -246,12 +365,17 @@ class State:
     )
     cancelled_early: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
     totals: Totals = field(default_factory=Totals)
+    due: IndexedHeap = field(default_factory=IndexedHeap)
+    deadlines: dict[int, Run] = field(default_factory=dict[int, Run])
+    wake_s: float = FOREVER
+    due_moved: bool = False
     finish_gap_s: float = 0.1
     last_finish_s: float = -1.0
     next_run: int = 0
     next_flight: int = 1
     next_arrival: int = 0
     out: list[Command] = field(default_factory=list[Command])
+    endings: list[Ending] = field(default_factory=list[Ending])
     agenda: list[Flight] = field(default_factory=list[Flight])
     dirty: dict[str, Pool] = field(default_factory=dict[str, Pool])
 
@@ -272,13 +396,20 @@ def new_state(
     )
 
 
+def open_fragments(state: State) -> Iterator[Fragment]:
+    """Every fragment of an active run that has not ended, in the order of arrival."""
+    for run in state.runs.values():
+        yield from run.fragments.values()
+
+
 def counters(state: State) -> dict[str, dict[str, int] | dict[str, dict[str, int]]]:
     """What happened and what is there, for status output; plain counts and bytes.
 
     ``nodes``: the accounting of `Totals` and ``unfinished`` (nodes of active runs), so
     that submitted is always the sum of executed, fused, reused, skipped, cancelled and
-    unfinished. ``runs`` by status. ``reuse`` and ``events``. ``pools``: by name, flights
-    queued and running, instances, slots and idle slots.
+    unfinished. ``runs`` by status, ``fragments`` (an agent's) too. ``reuse`` and
+    ``events``. ``pools``: by name, flights queued and running, instances, slots and idle
+    slots.
     """
     totals = state.totals
     return {
@@ -290,7 +421,7 @@ def counters(state: State) -> dict[str, dict[str, int] | dict[str, dict[str, int
             "skipped": totals.skipped,
             "cancelled": totals.cancelled,
             "failed": totals.failed,
-            "unfinished": sum(len(run.nodes) for run in state.runs.values()),
+            "unfinished": sum(fragment.size for fragment in open_fragments(state)),
         },
         "runs": {
             "accepted": totals.runs_accepted,
@@ -299,6 +430,13 @@ def counters(state: State) -> dict[str, dict[str, int] | dict[str, dict[str, int
             "failed": totals.runs_failed,
             "cancelled": totals.runs_cancelled,
             "active": len(state.runs),
+        },
+        "fragments": {
+            "refused": totals.fragments_refused,
+            "succeeded": totals.fragments_succeeded,
+            "failed": totals.fragments_failed,
+            "cancelled": totals.fragments_cancelled,
+            "open": sum(1 for f in open_fragments(state) if f.run.agent is not None),
         },
         "reuse": {"entries": len(state.table.completed), "bytes": state.table.bytes},
         "events": {"stale": totals.stale},

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from herasys_rt.graph.facts import Fact
+
+__all__ = ["INLINE_LIMIT_BYTES", "Fact", "Value"]
+
 INLINE_LIMIT_BYTES = 64 * 1024
 """Up to here a value travels inside messages; beyond it lives in the object store."""
 
@@ -13,10 +17,14 @@ class Value(msgspec.Struct, frozen=True):
 
     ``digest`` is the SHA-256 of the encoded value, ``size`` its bytes. Exactly one of
     ``inline`` (the encoded bytes) and ``place`` (an object-store name that the scheduler
-    owns) is set.
+    owns) is set. Two facts
+    of the content are told by whoever made the value, because decisions need them:
+    ``truth`` and ``length``, as `graph.facts.fact_of` says.
     """
 
     digest: bytes
     size: int
     inline: bytes | None = None
     place: str = ""
+    truth: bool = True
+    length: int = -1

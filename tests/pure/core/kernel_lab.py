@@ -3,38 +3,60 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from herasys_rt import policies
 from herasys_rt.core.commands import (
     AbortItem,
     AcceptRun,
     Command,
+    FinishFragment,
     FinishRun,
     NodeRecord,
     RefuseRun,
     ReleaseValue,
     StartBatch,
+    WakeAt,
     WorkItem,
 )
 from herasys_rt.core.events import (
     Event,
+    FragmentCancelled,
     InstanceDown,
     InstanceUp,
     ItemAborted,
     ItemFailed,
     ItemFinished,
     ItemStarted,
+    NodesRevealed,
     PoolDeclared,
     RunCancelled,
+    RunClosed,
     RunSubmitted,
     SpecRegistered,
+    TimePassed,
 )
 from herasys_rt.core.invariants import validate
 from herasys_rt.core.kernel import KernelConfig, counters, handle, new_state
-from herasys_rt.core.values import Value
+from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
-from herasys_rt.graph.spec import Lit, NodeRef, NodeSpec, WorkflowSpec
+from herasys_rt.graph.spec import (
+    Arg,
+    ChoiceRef,
+    Guard,
+    InputRef,
+    InputSpec,
+    ItemRef,
+    Lit,
+    NodeOptions,
+    NodeRef,
+    NodeSpec,
+    Region,
+    WorkflowSpec,
+)
 from herasys_rt.graph.types import PortType
 
 C = TypeVar("C")
@@ -60,6 +82,8 @@ POOLS: dict[str, PoolDeclared] = {
     "llm": PoolDeclared("llm", "llm", ("smol",), verbs=("llm.generate",)),
 }
 
+AGENT = WorkflowSpec("agent", (), (), {})
+
 BROKEN = ErrorInfo("broken", "it broke", "mend it")
 BUSY = ErrorInfo("busy", "it was busy", retryable=True)
 
@@ -72,36 +96,90 @@ def placed(name: str, size: int = 100_000) -> Value:
     return Value(hashlib.sha256(name.encode()).digest(), size, place=name)
 
 
-def spec_of(*lines: str, outputs: str = "", name: str = "w") -> WorkflowSpec:
-    """``spec_of("q embed", "s search q", "a llm s")``: id, kind, parents.
+def listed(length: int, name: str = "") -> Value:
+    """A value that is a list (or with -1 none)."""
+    data = f"{name}list of {length}".encode()
+    return replace(inline(data), truth=length > 0, length=length)
 
-    ``outputs`` names output nodes; without it the last node is the output.
+
+def said(truth: bool) -> Value:
+    """A value that is true or false."""
+    return replace(inline(str(truth).encode()), truth=truth)
+
+
+def spec_of(
+    *lines: str,
+    outputs: str = "",
+    name: str = "w",
+    regions: dict[str, str | int] | None = None,
+    options: dict[str, NodeOptions] | None = None,
+    max_items: int = 10_000,
+) -> WorkflowSpec:
+    """``spec_of("q embed", "s search q", "a llm s")``: id, kind, then words.
+
+    A word is an argument: a node, ``$name`` an input, ``-`` None, ``%`` the item of the
+    node's region, ``c?a:b`` a choice; or ``if=c`` and ``unless=c``, guards, and ``in=r``,
+    the region. ``regions`` says what they go over: a node, ``$name``, or a literal of so
+    many items. ``outputs`` are arguments too; without it the last node is the output.
     """
-    nodes: list[NodeSpec] = []
-    for line in lines:
-        node_id, kind, *parents = line.split()
-        model = None
-        if "@" in kind:
-            kind, model = kind.split("@")
-        resource, verb, purity, streams = KINDS[kind]
-        nodes.append(
-            NodeSpec(
-                id=node_id,
-                operator=f"{kind}@1",
-                verb=verb,
-                resource=resource,
-                args={f"p{i}": NodeRef(p) for i, p in enumerate(parents)},
-                ports=(),
-                output=PortType.ANY,
-                model=model,
-                purity=purity,
-                streams=streams,
-            )
-        )
+    nodes = [_node(line, options or {}) for line in lines]
+    made = tuple(
+        Region(region, Lit([0] * over) if isinstance(over, int) else _ref(over), max_items)
+        for region, over in (regions or {}).items()
+    )
+    words = " ".join([*lines, *[str(r) for r in (regions or {}).values()]])
+    inputs = tuple(
+        InputSpec(found, PortType.ANY)
+        for found in sorted(set(re.findall(r"\$(\w+)", words)))
+    )
     if outputs == "none":
-        return WorkflowSpec(name, (), tuple(nodes), {"output": Lit(1)})
-    chosen = outputs.split() or [nodes[-1].id]
-    return WorkflowSpec(name, (), tuple(nodes), {n: NodeRef(n) for n in chosen})
+        return WorkflowSpec(name, inputs, tuple(nodes), {"output": Lit(1)}, regions=made)
+    chosen = {word: _arg(word, "") for word in outputs.split() or [nodes[-1].id]}
+    return WorkflowSpec(name, inputs, tuple(nodes), chosen, regions=made)
+
+
+def _node(line: str, options: dict[str, NodeOptions]) -> NodeSpec:
+    node_id, kind, *words = line.split()
+    model = None
+    if "@" in kind:
+        kind, model = kind.split("@")
+    resource, verb, purity, streams = KINDS[kind]
+    settings = [word.split("=") for word in words if "=" in word]
+    region = next((what for how, what in settings if how == "in"), "")
+    args = [_arg(word, region) for word in words if "=" not in word]
+    return NodeSpec(
+        id=node_id,
+        operator=f"{kind}@1",
+        verb=verb,
+        resource=resource,
+        args={f"p{i}": arg for i, arg in enumerate(args)},
+        ports=(),
+        output=PortType.ANY,
+        model=model,
+        purity=purity,
+        streams=streams,
+        region=region,
+        guards=tuple(
+            Guard(_ref(what), how == "if")
+            for how, what in settings
+            if how in ("if", "unless")
+        ),
+        options=options.get(node_id, NodeOptions()),
+    )
+
+
+def _ref(word: str) -> InputRef | NodeRef:
+    return InputRef(word[1:]) if word.startswith("$") else NodeRef(word)
+
+
+def _arg(word: str, region: str) -> Arg:
+    if "?" in word:
+        condition, sides = word.split("?", 1)
+        then, otherwise = sides.rsplit(":", 1)
+        return ChoiceRef(_ref(condition), _arg(then, region), _arg(otherwise, region))
+    if word == "-":
+        return Lit(None)
+    return ItemRef(region) if word == "%" else _ref(word)
 
 
 def signatures_of(spec: WorkflowSpec, salt: str, nonce: str) -> tuple[bytes, ...]:
@@ -109,9 +187,15 @@ def signatures_of(spec: WorkflowSpec, salt: str, nonce: str) -> tuple[bytes, ...
     below: dict[str, bytes] = {}
     signed: list[bytes] = []
     for node in spec.nodes:
-        pre = [node.operator, *(below[p].hex() for p in node.parents)]
+        pre = [node.operator, *(below.get(p, b"").hex() for p in node.parents)]
+        pre.append(re.sub(r"'\w+'", "", repr(node.args)))
         digest = hashlib.sha256("|".join([salt, *pre]).encode()).digest()
-        if node.purity == "pure":
+        if node.purity == "pure" and node.region:
+            signed.append(b"")  # elements are not signed, what gathers them is
+            over = spec.region_index[node.region].items
+            gives = below[over.node] if isinstance(over, NodeRef) else repr(over).encode()
+            below[node.id] = hashlib.sha256(digest + gives).digest()
+        elif node.purity == "pure":
             signed.append(digest)
             below[node.id] = digest
         else:
@@ -132,6 +216,7 @@ class Lab:
         self.state = new_state(config or KernelConfig(), *policies.build())
         self.now = 0.0
         self.log: list[Command] = []
+        self.validating = True
         for pool in POOLS.values():
             self.send(pool)
         for pool in up.split():
@@ -140,7 +225,8 @@ class Lab:
     def send(self, event: Event, seconds: float = 1.0) -> list[Command]:
         self.now += seconds
         out = handle(self.state, event, self.now)
-        validate(self.state)
+        if self.validating:
+            validate(self.state)
         self.log += out
         return out
 
@@ -156,6 +242,8 @@ class Lab:
         stream: bool = False,
         collections: tuple[tuple[str, ...], ...] = (),
         inputs: Value | None = None,
+        facts: dict[str, Fact] | None = None,
+        deadline_s: float | None = None,
     ) -> list[Command]:
         self.send(SpecRegistered(spec))
         return self.send(
@@ -169,8 +257,66 @@ class Lab:
                 collections,
                 stream,
                 priority,
+                deadline_s,
+                facts or {},
             )
         )
+
+    def submit_agent(
+        self,
+        run_id: str,
+        *,
+        client: str = "client",
+        inputs: Value | None = None,
+        deadline_s: float | None = None,
+    ) -> list[Command]:
+        self.send(SpecRegistered(AGENT))
+        return self.send(
+            RunSubmitted(
+                run_id,
+                AGENT.id,
+                client,
+                "tenant",
+                inputs or inline(b"task"),
+                deadline_s=deadline_s,
+                agent=True,
+            )
+        )
+
+    def reveal(
+        self,
+        run_id: str,
+        fragment: int,
+        spec: WorkflowSpec,
+        salt: str = "same",
+        *,
+        parents: tuple[tuple[int, str], ...] = (),
+        inputs: Value | None = None,
+        facts: dict[str, Fact] | None = None,
+        stream: bool = False,
+    ) -> list[Command]:
+        self.send(SpecRegistered(spec))
+        return self.send(
+            NodesRevealed(
+                run_id,
+                fragment,
+                spec.id,
+                inputs or inline(salt.encode()),
+                signatures_of(spec, salt, f"{run_id}/{fragment}"),
+                facts=facts or {},
+                parents=parents,
+                stream=stream,
+            )
+        )
+
+    def cancel_fragment(self, run_id: str, fragment: int) -> list[Command]:
+        return self.send(FragmentCancelled(run_id, fragment))
+
+    def close(self, run_id: str, error: ErrorInfo | None = None) -> list[Command]:
+        return self.send(RunClosed(run_id, error))
+
+    def pass_time(self, seconds: float) -> list[Command]:
+        return self.send(TimePassed(), seconds)
 
     def finish(
         self,
@@ -268,6 +414,17 @@ def ended(commands: list[Command]) -> FinishRun:
     return found
 
 
+def piece(commands: list[Command]) -> FinishFragment:
+    """The only fragment that ended."""
+    (found,) = only(commands, FinishFragment)
+    return found
+
+
+def wakes(commands: list[Command]) -> list[float]:
+    """When the kernel wants to be woken, in order."""
+    return [command.at_s for command in only(commands, WakeAt)]
+
+
 def refused(commands: list[Command]) -> ErrorInfo:
     """Why the run was refused; that it was not is a failure."""
     (found,) = commands
@@ -290,12 +447,12 @@ def accepts(commands: list[Command]) -> list[str]:
     return [command.run_id for command in only(commands, AcceptRun)]
 
 
-def record(end: FinishRun, node_id: str) -> NodeRecord:
+def record(end: FinishRun | FinishFragment, node_id: str) -> NodeRecord:
     """One node's record."""
     (found,) = [node for node in end.nodes if node.id == node_id]
     return found
 
 
-def states(end: FinishRun) -> dict[str, str]:
+def states(end: FinishRun | FinishFragment) -> dict[str, str]:
     """Node id -> state."""
     return {node.id: node.state for node in end.nodes}

@@ -7,12 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from herasys_rt.core.invariants import validate
-from herasys_rt.core.state import Flight, State
+from herasys_rt.core.state import Flight, State, Template
+from herasys_rt.core.values import Fact
 from herasys_rt.errors import InternalError
+from herasys_rt.graph.spec import NodeOptions
 from tests.pure.core.kernel_lab import BUSY, Lab, item, placed, spec_of
 
 CHAIN = spec_of("q embed", "s search q", "a llm s")
 ANSWER = spec_of("a llm")
+MAP = spec_of("e rerank % in=r", "a llm e", regions={"r": "$xs"})
+BRANCH = spec_of("c rerank", "t embed if=c", "j search c?t:-")
 
 
 def busy_state() -> State:
@@ -29,6 +33,14 @@ def busy_state() -> State:
     lab.fail(lab.running()[-1], BUSY)
     lab.cancel("x1")
     lab.finish(item(lab.submit("e1", spec_of("q embed"), "e")), placed("idle"))
+    lab.submit("m1", MAP, "m", facts={"xs": Fact(True, 3)})
+    lab.submit("b1", BRANCH, "b", deadline_s=1_000.0)
+    lab.submit_agent("g")
+    lab.reveal("g", 0, spec_of("t write", options={"t": NodeOptions(timeout_s=500.0)}))
+    lab.up("pg-2", "pg")
+    lab.reveal("g", 1, spec_of("z rerank"), "g")
+    lab.cancel_fragment("g", 1)
+    lab.cancel_fragment("g", 5)
     validate(lab.state)
     return lab.state
 
@@ -83,11 +95,11 @@ def headless(state: State) -> None:
 
 
 def ended_run_in_flight(state: State) -> None:
-    state.runs["r2"].active = False
+    state.runs["r2"].fragments[0].active = False
 
 
 def leaked_node(state: State) -> None:
-    node = state.runs["r1"].nodes[2]
+    node = state.runs["r1"].fragments[0].nodes[2]
     flight = node.flight
     assert flight is not None
     del flight.members[node.seat]
@@ -95,15 +107,15 @@ def leaked_node(state: State) -> None:
 
 
 def lost_waiter(state: State) -> None:
-    state.runs["r1"].nodes[1].state = "skipped"
+    state.runs["r1"].fragments[0].nodes[1].state = "skipped"
 
 
 def miscount_missing(state: State) -> None:
-    state.runs["r1"].nodes[2].missing = 2
+    state.runs["r1"].fragments[0].nodes[2].missing = 2
 
 
 def miscount_open(state: State) -> None:
-    state.runs["r1"].open = 2
+    state.runs["r1"].fragments[0].open = 2
 
 
 def unqueued(state: State) -> None:
@@ -157,6 +169,99 @@ def client_unknown(state: State) -> None:
     del state.clients["client"]["r1"]
 
 
+def template_of(state: State) -> Template:
+    whole = state.runs["m1"].fragments[0].nodes[0]
+    assert isinstance(whole, Template)
+    return whole
+
+
+def lost_element(state: State) -> None:
+    template_of(state).elements.pop()
+
+
+def miscount_left(state: State) -> None:
+    template_of(state).left -= 1
+
+
+def ended_before_its_elements(state: State) -> None:
+    template_of(state).state = "succeeded"
+
+
+def elements_out_of_order(state: State) -> None:
+    template_of(state).elements.reverse()
+
+
+def no_elements(state: State) -> None:
+    whole = template_of(state)
+    whole.expanded = False
+    whole.elements = []
+
+
+def decided_and_left_open(state: State) -> None:
+    node = state.runs["b1"].fragments[0].nodes[0]
+    node.needs, node.state = (), "skipped"
+
+
+def decided_wrongly(state: State) -> None:
+    state.runs["b1"].fragments[0].nodes[1].needs = (0,)
+
+
+def in_a_flight_with_open_conditions(state: State) -> None:
+    state.runs["r1"].fragments[0].nodes[2].needs = None
+
+
+def fragment_lost(state: State) -> None:
+    del state.runs["g"].fragments[0]
+
+
+def fragment_misnumbered(state: State) -> None:
+    state.runs["g"].fragments[0].number = 4
+
+
+def fragment_open_and_ended(state: State) -> None:
+    agent = state.runs["g"].agent
+    assert agent is not None
+    agent.records[0] = ()
+
+
+def fragment_ended_and_cancelled_early(state: State) -> None:
+    agent = state.runs["g"].agent
+    assert agent is not None
+    agent.early[1] = "why"
+
+
+def miscount_run_size(state: State) -> None:
+    state.runs["g"].size += 1
+
+
+def miscount_fragment_size(state: State) -> None:
+    state.runs["m1"].fragments[0].size += 1
+    state.runs["m1"].size += 1
+
+
+def timer_of_nobody(state: State) -> None:
+    state.due.push(10**9, (0, 5_000.0, 0))
+
+
+def timer_lost(state: State) -> None:
+    flight = next(f for f in state.flights.values() if f.timed)
+    state.due.remove(flight.id)
+
+
+def deadline_of_an_ended_run(state: State) -> None:
+    state.deadlines[state.runs["b1"].seq] = state.runs["r1"]
+
+
+def nobody_wakes_the_kernel(state: State) -> None:
+    state.wake_s = 1e9
+
+
+def rests_for_ever(state: State) -> None:
+    flight = flight_in(state, "queued")
+    flight.pool.queues[flight.verb].remove(flight.id)
+    flight.state = "resting"
+
+
 WRONGS: list[Callable[[State], None]] = [
     lose_slot,
     free_too_much,
@@ -184,6 +289,25 @@ WRONGS: list[Callable[[State], None]] = [
     ended_and_active,
     leftover_work,
     client_unknown,
+    lost_element,
+    miscount_left,
+    ended_before_its_elements,
+    elements_out_of_order,
+    no_elements,
+    decided_and_left_open,
+    decided_wrongly,
+    in_a_flight_with_open_conditions,
+    fragment_lost,
+    fragment_misnumbered,
+    fragment_open_and_ended,
+    fragment_ended_and_cancelled_early,
+    miscount_run_size,
+    miscount_fragment_size,
+    timer_of_nobody,
+    timer_lost,
+    deadline_of_an_ended_run,
+    nobody_wakes_the_kernel,
+    rests_for_ever,
 ]
 
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from herasys_rt.core import events as ev
 from herasys_rt.core.commands import Command, StartBatch
@@ -22,9 +23,12 @@ from herasys_rt.core.journal import (
 )
 from herasys_rt.core.kernel import KernelConfig, handle, new_state
 from herasys_rt.core.policy import PolicyNames
+from herasys_rt.core.values import Fact
 from herasys_rt.graph import codec
+from herasys_rt.graph.spec import NodeOptions, Retry
 from herasys_rt.policies import DEFAULTS, build
 from tests.pure.core.kernel_lab import (
+    AGENT,
     BROKEN,
     BUSY,
     POOLS,
@@ -34,9 +38,21 @@ from tests.pure.core.kernel_lab import (
 )
 
 CONFIG = KernelConfig(max_active_runs=20, reuse_ttl_s={"embed": 9.0, "rerank": 3.0})
+RETRY = NodeOptions(timeout_s=6.0, retry=Retry(4, 2.0, 2.0, 9.0))
+FACTS = {"f": Fact(False), "xs": Fact(True, 3)}
 SPECS = (
     spec_of("q embed", "s search q", "r rerank s", "a llm r q"),
     spec_of("x embed", "y search", "d dice x y", "w write x", outputs="d"),
+    spec_of("l llm", "e embed % in=r", "a llm e", regions={"r": "l"}, options={"a": RETRY}),
+    spec_of(
+        "c llm",
+        "t embed if=c",
+        "e search unless=c unless=$f",
+        "m rerank % in=r",
+        "j llm c?t:e m",
+        regions={"r": "$xs"},
+        options={"c": RETRY, "m": RETRY},
+    ),
 )
 
 
@@ -49,7 +65,8 @@ def play(path: Path, steps: int = 600, seed: int = 7) -> list[list[Command]]:
     with JournalWriter(path, CONFIG, DEFAULTS) as journal:
         first: list[ev.Event] = [*POOLS.values()]
         first += [ev.InstanceUp(f"{p}-{i}", p, 2) for p in POOLS for i in range(2)]
-        first += [ev.SpecRegistered(spec) for spec in SPECS]
+        first += [ev.SpecRegistered(spec) for spec in (*SPECS, AGENT)]
+        first.append(ev.RunSubmitted("g", AGENT.id, "c9", "t", placed("task"), agent=True))
         for step in range(steps):
             now = step / 8
             event = first.pop(0) if first else choose(dice, open_items, step)
@@ -71,19 +88,31 @@ def choose(
     if luck < 0.3 or not open_items:
         spec, run_id = dice.choice(SPECS), f"r{step}"
         signatures = signatures_of(spec, str(dice.randrange(3)), run_id)
+        inputs = placed(f"in-{step}")
+        if step % 4 == 0:
+            number = step if step % 8 else step // 2
+            return ev.NodesRevealed(
+                "g", number, spec.id, inputs, signatures, facts=FACTS, parents=((0, "q"),)
+            )
+        deadline_s = 9.0 if step % 5 == 0 else None
         return ev.RunSubmitted(
-            run_id, spec.id, f"c{step % 3}", "t", placed(f"in-{step}"), signatures
-        )
+            run_id, spec.id, f"c{step % 3}", "t", inputs, signatures, (), False, 0,
+            deadline_s, FACTS,
+        )  # fmt: skip
     if luck < 0.34:
         return ev.RunCancelled(f"r{dice.randrange(step)}")
     if luck < 0.36:
         return ev.CollectionChanged("docs", step)
     if luck < 0.37:
         return ev.InstanceDown("llm-1", "killed")
+    if luck < 0.43:
+        return ev.TimePassed()
+    if luck < 0.45:
+        return ev.FragmentCancelled("g", dice.randrange(step + 9))
     instance, flight, attempt = open_items.pop(dice.randrange(len(open_items)))
-    if luck < 0.42:
+    if luck < 0.5:
         return ev.ItemFailed(flight, attempt, instance, dice.choice((BUSY, BROKEN)))
-    value = placed(f"v{step}")
+    value = replace(placed(f"v{step}"), truth=luck < 0.8, length=step % 4)
     return ev.ItemFinished(flight, attempt, instance, value, 0.5, b"m", {"docs": step})
 
 
@@ -91,6 +120,8 @@ def test_a_recorded_journal_replays_to_identical_commands(tmp_path: Path) -> Non
     path = tmp_path / "journal"
     answers = play(path)
     assert sum(map(len, answers)) > 500
+    told = {type(command).__name__ for out in answers for command in out}
+    assert {"FinishRun", "FinishFragment", "WakeAt", "AbortItem"} <= told
     assert replay(path, build) == answers
     header = read_header(path)
     assert (header.config, header.policies) == (CONFIG, DEFAULTS)

@@ -1,4 +1,4 @@
-"""The kernel under everything a driver may do, and eight faults that must not pass.
+"""The kernel under everything a driver may do, and faults that must not pass.
 
 Each fault is put into the kernel by patching one of its functions. The state machine must
 fail with it: once with the invariants on, and once with its own model alone.
@@ -12,21 +12,23 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from herasys_rt.core import flights, outcomes, pools, runs
+from herasys_rt.core import ends, flights, flow, graph_invariants, outcomes, plan, pools
 from herasys_rt.core.commands import FinishRun
 from herasys_rt.core.heap import IndexedHeap, Rank
 from herasys_rt.core.ledger import Ledger
+from herasys_rt.core.needs import Needs
 from herasys_rt.core.state import Flight, Instance, Node, Pool, Run, RunStatus, State
 from herasys_rt.core.values import Value
 from herasys_rt.errors import ErrorInfo, InternalError
+from herasys_rt.graph.spec import NodeSpec, WorkflowSpec
 from tests.pure.core.kernel_machine import KernelMachine
 
 CALM = settings(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=80,
-    stateful_step_count=40,
+    max_examples=100,
+    stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     phases=[Phase.generate],
 )
@@ -46,13 +48,13 @@ def test_kernel_keeps_its_promises_under_any_sequence_of_events() -> None:
 
 def lost_waiter(patch: Patch) -> None:
     """A successor is not told that its last input is there when it joined a flight."""
-    feed = flights.feed
+    feed = flow.feed
 
     def faulty(state: State, node: Node) -> None:
         if not node.fused_into:
             feed(state, node)
 
-    patch.setattr(flights, "feed", faulty)
+    patch.setattr(flow, "feed", faulty)
 
 
 def double_release(patch: Patch) -> None:
@@ -127,21 +129,40 @@ def leaked_flight(patch: Patch) -> None:
 
 def missed_terminal_event(patch: Patch) -> None:
     """A cancelled run whose client is gone ends without a word."""
-    finish = runs.finish
+    end_run = ends.end_run
 
     def faulty(
-        state: State,
-        run: Run,
-        status: RunStatus,
-        *,
-        error: ErrorInfo | None = None,
-        failed_node: str = "",
+        state: State, run: Run, status: RunStatus, error: ErrorInfo | None = None
     ) -> None:
-        finish(state, run, status, error=error, failed_node=failed_node)
+        end_run(state, run, status, error)
         if error is not None and "is gone" in error.message:
             assert isinstance(state.out.pop(), FinishRun)
 
-    patch.setattr(runs, "finish", faulty)
+    patch.setattr(ends, "end_run", faulty)
+
+
+def branch_not_taken_started(patch: Patch) -> None:
+    """A guard that asks for false is not looked at."""
+    needs_of = plan.needs_of
+
+    def faulty(spec: WorkflowSpec, node: NodeSpec) -> Needs:
+        needs = needs_of(spec, node)
+        asked = tuple(guard for guard in needs.guards if guard[1])
+        return needs._replace(guards=asked)
+
+    patch.setattr(plan, "needs_of", faulty)
+
+
+def lost_element(patch: Patch) -> None:
+    """The last element of a long list is forgotten."""
+    length_of = flow.length_of
+
+    def faulty(node: Node) -> int:
+        length = length_of(node)
+        return length - 1 if length > 1 else length
+
+    patch.setattr(flow, "length_of", faulty)
+    patch.setattr(graph_invariants, "length_of", length_of)
 
 
 FAULTS: list[Callable[[Patch], None]] = [
@@ -154,6 +175,8 @@ FAULTS: list[Callable[[Patch], None]] = [
     wrong_heap_order,
     leaked_flight,
     missed_terminal_event,
+    branch_not_taken_started,
+    lost_element,
 ]
 
 

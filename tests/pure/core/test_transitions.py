@@ -1,15 +1,16 @@
 import pytest
 
 from herasys_rt.core.plan import plan_of
-from herasys_rt.core.state import Node, Run
+from herasys_rt.core.state import Fragment, Node, Run
 from herasys_rt.core.transitions import ALLOWED, FINISHED, move, story
 from herasys_rt.errors import InternalError
 from tests.pure.core.kernel_lab import inline, spec_of
 
 
 def fresh() -> Node:
-    plan = plan_of(spec_of("a llm"))
-    return Node(Run("r1", plan, "client", "tenant", inline(b""), 0, False, 0.5, 0), 0)
+    plan, inputs = plan_of(spec_of("a llm")), inline(b"")
+    run = Run("r1", "client", "tenant", inputs, 0, 0.5, 0)
+    return Node(run, Fragment(run, 0, plan, inputs, False, {}), 0, ())
 
 
 def test_nothing_follows_an_end_and_every_end_can_be_reached() -> None:

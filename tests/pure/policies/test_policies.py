@@ -3,10 +3,10 @@ import pytest
 from herasys_rt.core.events import PoolDeclared
 from herasys_rt.core.plan import plan_of
 from herasys_rt.core.policy import PolicyNames
-from herasys_rt.core.state import Flight, Instance, Node, Pool, Run
+from herasys_rt.core.state import Flight, Fragment, Instance, Node, Pool, Run
 from herasys_rt.core.values import Value
 from herasys_rt.errors import ConfigError
-from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.graph.spec import NodeOptions, WorkflowSpec
 from herasys_rt.policies import DEFAULTS, ORDERINGS, build, register
 from herasys_rt.policies.batching import SizeLimited
 from herasys_rt.policies.ordering import Fcfs
@@ -36,14 +36,15 @@ def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_fcfs_orders_by_the_arrival_of_the_run() -> None:
-    plan = plan_of(WorkflowSpec("w", (), (), {}))
-    run = Run("r", plan, "c", "t", Value(b"", 0, b""), 0, False, 2.5, 0)
-    assert Fcfs().key(Node(run, 0), run) == 2.5
+    plan, inputs = plan_of(WorkflowSpec("w", (), (), {})), Value(b"", 0, b"")
+    run = Run("r", "c", "t", inputs, 0, 2.5, 0)
+    node = Node(run, Fragment(run, 0, plan, inputs, False, {}), 0, ())
+    assert Fcfs().key(node, run) == 2.5
 
 
 def test_least_loaded_scores_the_share_of_slots_in_use() -> None:
     pool = Pool(PoolDeclared("p", "llm"))
-    flight = Flight(1, None, pool, "v", False, None)
+    flight = Flight(1, None, pool, "v", False, None, NodeOptions())
     score = LeastLoaded().score
     assert score(Instance("i", pool, 4, 1), flight) == 0.25
     assert score(Instance("i", pool, 2, 1), flight) == 0.5

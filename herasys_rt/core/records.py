@@ -1,0 +1,101 @@
+"""What is told of a fragment that ended: its nodes' records and its outputs."""
+
+from __future__ import annotations
+
+from herasys_rt.core import relatives
+from herasys_rt.core.commands import NodeRecord
+from herasys_rt.core.state import Fragment, Node, State, Template
+from herasys_rt.core.values import Value
+
+Outputs = tuple[
+    tuple[tuple[int, Value], ...],
+    tuple[tuple[int, tuple[Value, ...]], ...],
+    tuple[int, ...],
+]
+"""(outputs, gathered outputs, positions without a value), as `FinishRun` has them."""
+
+
+def outputs_of(fragment: Fragment) -> Outputs:
+    """The outputs of a fragment that succeeded."""
+    outputs: list[tuple[int, Value]] = []
+    gathered: list[tuple[int, tuple[Value, ...]]] = []
+    skipped: list[int] = []
+    for position in fragment.plan.topology.outputs:
+        node = fragment.nodes[position]
+        if node.state == "skipped":
+            skipped.append(position)
+        elif isinstance(node, Template):
+            gathered.append((position, tuple([_value(e) for e in node.elements])))
+        else:
+            outputs.append((position, _value(node)))
+    return tuple(outputs), tuple(gathered), tuple(skipped)
+
+
+def records_of(state: State, fragment: Fragment) -> tuple[NodeRecord, ...]:
+    """The records of all nodes in spec order, elements in items' order; counts them in
+    the accounting."""
+    if fragment.run.agent is None:
+        return tuple([_record(state, node) for node in fragment.counted()])
+    number = fragment.number
+    return tuple(
+        [_record(state, node, number, _parents(node)) for node in fragment.counted()]
+    )
+
+
+def _record(
+    state: State, node: Node, fragment: int = 0, parents: tuple[str, ...] = ()
+) -> NodeRecord:
+    spec = node.fragment.plan.spec.nodes[node.position]
+    name = spec.id if node.element < 0 else node.id
+    totals, result, node_state = state.totals, node.result, node.state
+    instance, meta, queued_s, run_s, attempts = "", b"", 0.0, 0.0, 0
+    if result is not None:
+        meta = result.meta
+        if not node.reused:
+            instance = result.instance
+            if not node.fused_into:
+                queued_s, run_s = result.queued_s, result.run_s
+                attempts = result.attempts
+    if node_state == "cancelled":
+        totals.cancelled += 1
+    elif node_state == "skipped":
+        totals.skipped += 1
+    elif node.reused:
+        totals.reused += 1
+    elif node.fused_into:
+        totals.fused += 1
+    else:
+        totals.executed += 1
+    totals.failed += node_state == "failed"
+    return NodeRecord(
+        name,
+        spec.operator,
+        node_state,
+        instance,
+        queued_s,
+        run_s,
+        node.fused_into,
+        node.reused,
+        attempts,
+        meta,
+        fragment,
+        parents,
+    )
+
+
+def _parents(node: Node) -> tuple[str, ...]:
+    """Ids of the nodes that an agent's node used: within its fragment, or when there are
+    none, those that the values of the fragment came from."""
+    found: list[str] = []
+    for parent in relatives.above(node):
+        if not relatives.asks(node, parent.position):
+            continue
+        many = isinstance(parent, Template)
+        for each in parent.elements if many else [parent]:
+            found.append(f"{node.fragment.number}/{each.id}")
+    return tuple(found) or node.fragment.parents
+
+
+def _value(node: Node) -> Value:
+    assert node.result is not None and node.result.value is not None
+    return node.result.value

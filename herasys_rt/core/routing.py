@@ -1,0 +1,133 @@
+"""The walk that decides each node's path when its graph becomes known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from herasys_rt.core import flights, flow, relatives
+from herasys_rt.core.conditions import Verdict, judge
+from herasys_rt.core.events import NodesRevealed, RunSubmitted
+from herasys_rt.core.fusion import Key, Revisions
+from herasys_rt.core.plan import Plan
+from herasys_rt.core.state import Fragment, Node, State
+from herasys_rt.core.transitions import move
+
+
+def keys_of(
+    state: State, event: RunSubmitted | NodesRevealed, plan: Plan
+) -> tuple[Sequence[Key | None], Sequence[Revisions]]:
+    """Each node's fusion key, None where it may not fuse, and the revisions its inputs'
+    keys name (needed where a plan is not flat)."""
+    count = len(plan.pure)
+    signatures, collections = event.signatures, event.collections
+    revisions: Sequence[Revisions] = ((),) * count
+    if (
+        not state.config.fusion
+        or len(signatures) != count
+        or (collections and len(collections) != count)
+    ):
+        return (None,) * count, revisions
+    known = state.revisions
+    if collections:
+        revisions = [
+            tuple([(n, known.get(n, 0)) for n in sorted(set(names))]) if names else ()
+            for names in collections
+        ]
+    pure, region = plan.pure, plan.region
+    keys: list[Key | None] = [
+        (signature, revisions[i]) if signature and pure[i] and region[i] < 0 else None
+        for i, signature in enumerate(signatures)
+    ]
+    return keys, revisions
+
+
+def route(state: State, fragment: Fragment) -> None:
+    """Decide each node's path.
+
+    Walking up from the sinks: a needed node takes a completed result, or joins a live
+    flight, or needs its inputs and becomes a flight of its own; a node that nobody needs
+    takes a completed result for the record, or is skipped. A node joined to a flight
+    without payload keeps its ancestors: it may have to feed that flight. A conditional
+    node whose conditions are open, and a template, is needed like any other, and waits.
+    """
+    nodes, plan, keys = fragment.nodes, fragment.plan, fragment.keys
+    table = state.table
+    if not plan.flat:
+        _judge_all(state, fragment)
+    own: list[Node] = []
+    needy = bytearray(len(nodes))
+    for position in range(len(nodes) - 1, -1, -1):
+        node, key = nodes[position], keys[position]
+        if node.state == "skipped":
+            continue
+        wanted = plan.root[position] or _wanted(fragment, position, needy)
+        waits = not plan.flat and (node.needs is None or plan.region[position] >= 0)
+        entry = None if waits or key is None else flow.completed(state, node, key)
+        if entry is not None:
+            flow.take(state, node, entry)
+            node.told = True
+        elif not wanted:
+            move(node, "skipped", state.now)
+        elif waits:
+            needy[position] = True
+        elif key is not None and (flight := table.live.get(key)) is not None:
+            flights.join(state, flight, node)
+            needy[position] = flight.payload is None
+        else:
+            needy[position] = True
+            own.append(node)
+    for node in reversed(own):
+        key = keys[node.position]
+        twin = table.live.get(key) if key is not None else None
+        if twin is not None:
+            flights.join(state, twin, node)
+        else:
+            assert plan.pools is not None
+            flights.launch(state, node, key, plan.pools[node.position])
+    _feed_first(state, fragment)
+    if not plan.flat:
+        _consider_all(state, fragment)
+
+
+def _judge_all(state: State, fragment: Fragment) -> None:
+    """Decide what the facts of the inputs decide."""
+    for node in fragment.nodes:
+        if node.needs is None:
+            verdict = judge(node)
+            if verdict is Verdict.SKIP:
+                move(node, "skipped", state.now)
+                flow.settled(state, node)
+            elif not isinstance(verdict, Verdict):
+                node.needs = verdict
+
+
+def _wanted(fragment: Fragment, position: int, needy: bytearray) -> bool:
+    plan, nodes = fragment.plan, fragment.nodes
+    for below in plan.successors[position]:
+        if needy[below] and (plan.flat or relatives.asks(nodes[below], position)):
+            return True
+    return False
+
+
+def _feed_first(state: State, fragment: Fragment) -> None:
+    """Count what each unfinished node misses and start those that miss nothing."""
+    nodes = fragment.nodes
+    for node in nodes:
+        if node.flight is not None:
+            assert node.needs is not None
+            missing = 0
+            for parent in node.needs:
+                missing += not nodes[parent].told
+            node.missing = missing
+    for node in nodes:
+        if not node.missing:
+            flights.capture(state, node)
+
+
+def _consider_all(state: State, fragment: Fragment) -> None:
+    """Let everything go on that is decided already and was left waiting."""
+    news: list[Node] = []
+    for node in fragment.nodes:
+        if node.state == "waiting" and node.flight is None:
+            flow.consider(state, node, news)
+    flow.spread(state, news)

@@ -1,0 +1,674 @@
+"""What is outside of the kernel: clients, engines, a database, and a model of its own.
+
+The model knows what each started item was made of, so that a run's outputs can be traced
+back through every engine that had a part in them. It shares no code with the kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from herasys_rt import policies
+from herasys_rt.core import events as ev
+from herasys_rt.core.commands import (
+    AbortItem,
+    AcceptRun,
+    Command,
+    FinishFragment,
+    FinishRun,
+    NodeRecord,
+    RefuseRun,
+    ReleaseValue,
+    StartBatch,
+    WakeAt,
+    WorkItem,
+)
+from herasys_rt.core.invariants import validate
+from herasys_rt.core.kernel import KernelConfig, counters, handle, new_state
+from herasys_rt.core.state import Node
+from herasys_rt.core.values import Fact, Value
+from herasys_rt.graph.spec import (
+    NodeRef,
+    NodeSpec,
+    WorkflowSpec,
+    node_refs,
+)
+from tests.pure.core.kernel_lab import AGENT, POOLS, signatures_of
+from tests.pure.core.kernel_meaning import Meaning, check_item, facts_of
+from tests.pure.core.kernel_shapes import MAX_ITEMS, Shape, collections_of, shaped
+
+T = TypeVar("T")
+
+Given = bytes | tuple[bytes, ...] | None
+"""What a node was given for a parent: a digest, those of a list, nothing."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a value was made of; ``given`` is per parent, in order."""
+
+    operator: str
+    inputs: bytes
+    given: tuple[Given, ...]
+    run_id: str
+    element: int
+    list_of: tuple[bytes, bytes]
+    revision: int
+
+
+@dataclass
+class Started:
+    """An item an engine is working on; ``due_s`` is when its time is up."""
+
+    item: WorkItem
+    instance: str
+    due_s: float
+    aborted: bool = False
+
+
+@dataclass
+class Piece:
+    """What the model knows of a static run, or of a fragment of an agent's."""
+
+    spec: WorkflowSpec
+    inputs: Value
+    known_revision: int
+    ends: list[str] = field(default_factory=list[str])
+    nodes: tuple[NodeRecord, ...] = ()
+
+    @property
+    def facts(self) -> dict[str, Fact]:
+        """What is told of its inputs."""
+        return facts_of(self.spec, self.inputs.digest)
+
+
+@dataclass
+class ModelRun:
+    """What the model knows of a run; a static one has the single piece 0."""
+
+    priority: int
+    arrived: int
+    pieces: dict[int, Piece]
+    agent: bool = False
+    overdue_s: float = math.inf
+    ends: list[str] = field(default_factory=list[str])
+    early: set[int] = field(default_factory=set[int])
+
+
+class KernelWorld:
+    """Clients, engines and a database around a kernel, and what they hold against it."""
+
+    validating = True
+
+    def __init__(self) -> None:
+        config = KernelConfig(
+            max_active_runs=16,
+            reuse_max_entries=8,
+            reuse_ttl_s={"llm.generate": 20.0},
+            remembered_runs=1_000,
+        )
+        self.state = new_state(config, *policies.build())
+        self.now = 0.0
+        self.count = 0
+        self.specs: dict[str, WorkflowSpec] = {}
+        self.runs: dict[str, ModelRun] = {}
+        self.accepted: set[str] = set()
+        self.early: set[str] = set()
+        self.made: dict[bytes, Made] = {}
+        self.values: dict[bytes, Value] = {}
+        self.wake_s = math.inf
+        self.places: dict[str, int] = {}
+        self.up: dict[str, tuple[str, int]] = {}
+        self.working: dict[tuple[int, int], Started] = {}
+        self.batches: dict[str, list[set[tuple[int, int]]]] = {}
+        self.effects: set[tuple[str, int, int, int]] = set()
+        self.past: list[ev.Event] = []
+        self.ghosts: list[Started] = []
+        self.revision = 1
+        self.known_revision = 0
+        self.untold: list[int] = []
+
+    # ---- what the outside does
+
+    def fresh(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}-{self.count}"
+
+    def bring_up(self, pool: str, slots: int) -> None:
+        """Another instance, unless there are three."""
+        if sum(p == pool for p, _ in self.up.values()) < 3:
+            instance = self.fresh(f"{pool}-i")
+            self.up[instance] = (pool, slots)
+            self.batches[instance] = []
+            self.send(ev.InstanceUp(instance, pool, slots))
+
+    def start_agent(self, how: int) -> None:
+        run_id = self.fresh("agent")
+        self.send(ev.SpecRegistered(AGENT))
+        inputs = Value(b"task", 4, b"task") if how % 3 else self.new_place(b"task")
+        deadline_s = 25.0 if how % 5 == 0 else None
+        event = ev.RunSubmitted(
+            run_id,
+            AGENT.id,
+            f"client-{how % 3}",
+            "tenant",
+            inputs,
+            agent=True,
+            deadline_s=deadline_s,
+        )
+        run = ModelRun(0, self.count, {}, True)
+        self.runs[run_id] = run
+        if deadline_s is not None:
+            run.overdue_s = self.now + 0.1 + deadline_s
+        first = self.send(event)[0]
+        if isinstance(first, RefuseRun):
+            assert first.error.code == "overloaded"
+            del self.runs[run_id]
+
+    def reveal_next(self, spec: WorkflowSpec, which: int, salt: int, how: int) -> None:
+        if not any(run.agent for run in self.open_runs()):
+            self.start_agent(how)
+        mine = [i for i in self.state.runs if self.runs[i].agent]
+        if mine:
+            run_id = pick(mine, which)
+            run = self.runs[run_id]
+            new = len(run.pieces) + len(run.early)
+            number = new if how % 3 else min(run.early, default=new)
+            self.reveal_as(run_id, number, spec, salt, how)
+
+    def open_runs(self) -> list[ModelRun]:
+        return [self.runs[run_id] for run_id in self.state.runs]
+
+    def pass_time(self) -> None:
+        """Send `TimePassed`; whatever is due must be over then."""
+        self.wake_s = math.inf
+        self.send(ev.TimePassed())
+        for at in self.working.values():
+            assert at.aborted or at.due_s > self.now, "out of time and not aborted"
+        for run_id in self.accepted:
+            run = self.runs[run_id]
+            assert run.ends or run.overdue_s > self.now, "overdue"
+
+    def new_place(self, digest: bytes) -> Value:
+        place = self.fresh("place")
+        self.places[place] = 0
+        return Value(digest, 100_000, place=place)
+
+    def submission(
+        self, run_id: str, spec: WorkflowSpec, inputs: Value, how: int
+    ) -> ev.RunSubmitted:
+        signed = how % 11 != 0
+        salt = inputs.digest.decode()
+        return ev.RunSubmitted(
+            run_id,
+            spec.id,
+            f"client-{how % 3}",
+            "tenant",
+            inputs,
+            signatures_of(spec, salt, run_id) if signed else (),
+            collections_of(spec) if signed else (),
+            how % 2 == 1,
+            (how // 5) % 3 - 1 if how % 5 == 0 else 0,
+            20.0 if how % 17 == 0 else None,
+            facts_of(spec, inputs.digest),
+        )
+
+    def submit_as(self, run_id: str, shape: Shape, salt: int, how: int) -> list[Command]:
+        return self.submit_spec(run_id, shaped(shape), salt, how)
+
+    def submit_spec(
+        self, run_id: str, spec: WorkflowSpec, salt: int, how: int
+    ) -> list[Command]:
+        if how % 13 or spec.id in self.specs:
+            self.specs[spec.id] = spec
+            self.send(ev.SpecRegistered(spec))
+        digest = f"salt-{salt}".encode()
+        inputs = Value(digest, 4, b"salt") if how % 4 else self.new_place(digest)
+        return self.submit_event(self.submission(run_id, spec, inputs, how), spec)
+
+    def submit_event(self, event: ev.RunSubmitted, spec: WorkflowSpec) -> list[Command]:
+        run_id, inputs = event.run_id, event.inputs
+        piece = Piece(spec, inputs, self.known_revision)
+        run = ModelRun(event.priority, self.count, {0: piece})
+        self.runs[run_id] = run
+        if event.deadline_s is not None:
+            run.overdue_s = self.now + 0.1 + event.deadline_s
+        out = self.send(event)
+        first = out[0]
+        assert isinstance(first, AcceptRun | RefuseRun) and first.run_id == run_id
+        if isinstance(first, RefuseRun):
+            assert run_id not in self.early
+            assert first.error.code in {"unknown_spec", "overloaded", "gone"}
+            assert len(out) == 1 + bool(inputs.place)
+            del self.runs[run_id]
+        return out
+
+    def reveal_as(
+        self, run_id: str, number: int, spec: WorkflowSpec, salt: int, how: int
+    ) -> None:
+        if how % 13:
+            self.specs[spec.id] = spec
+            self.send(ev.SpecRegistered(spec))
+        digest = f"salt-{salt}".encode()
+        inputs = Value(digest, 4, b"salt") if how % 5 else self.new_place(digest)
+        run = self.runs[run_id]
+        run.pieces[number] = piece = Piece(spec, inputs, self.known_revision)
+        early = number in run.early
+        run.early.discard(number)
+        out = self.send(
+            ev.NodesRevealed(
+                run_id,
+                number,
+                spec.id,
+                inputs,
+                signatures_of(spec, digest.decode(), f"{run_id}/{number}"),
+                collections_of(spec),
+                facts_of(spec, digest),
+                ((number - 1, "n0"),) if number else (),
+            )
+        )
+        if early:
+            assert piece.ends == ["cancelled"]
+        known = spec.id in self.specs
+        assert known or piece.ends, "an unknown spec ends its fragment at once"
+        assert [type(c) for c in out].count(FinishFragment) <= 1
+
+    def finish_item(self, at: Started, how: int) -> None:
+        item = at.item
+        node = self.specs[item.spec_id].nodes[item.node]
+        revisions: dict[str, int] = {}
+        if node.verb == "pg.write":
+            self.revision += 1
+        if node.resource == "retrieval":
+            revisions = {"docs": self.revision}
+            self.known_revision = max(self.known_revision, self.revision)
+        upstream, gathered = dict(item.upstream), dict(item.gathered)
+        spec = self.specs[item.spec_id]
+        parents = [spec.index[parent] for parent in node.parents]
+        made = Made(
+            node.operator,
+            item.inputs.digest,
+            tuple(given_for(p, upstream, gathered) for p in parents),
+            item.run_id,
+            item.element,
+            (digest_of(item.items), digest_of(item.item)),
+            self.revision if node.verb == "pg.search" else 1_000_000,
+        )
+        unique = f"{item.flight}/{item.attempt}/{made}"
+        digest = hashlib.sha256(unique.encode()).digest()
+        self.made[digest] = made
+        value = self.new_place(digest) if how % 3 == 0 else Value(digest, 1, b"x")
+        length = (how // 3) % (MAX_ITEMS + 3) - 1 if how % 2 else how // 3 % 3
+        value = replace(value, truth=how // 3 % 2 == 0, length=length)
+        self.values[digest] = value
+        self.ends_item(at)
+        event = ev.ItemFinished(
+            item.flight,
+            item.attempt,
+            at.instance,
+            value,
+            1.0,
+            b"meta",
+            revisions,
+            how % 4 == 1,
+        )
+        out = self.send(event)
+        for end in out:
+            if isinstance(end, FinishRun | FinishFragment) and end.status != "succeeded":
+                assert end.error is not None
+                number = end.fragment if isinstance(end, FinishFragment) else 0
+                regions = self.runs[end.run_id].pieces[number].spec.regions
+                bad_lists = {"not_a_list", "too_many_items"} if regions else set[str]()
+                assert end.error.code in {"gone", *bad_lists}
+
+    def ends_item(self, at: Started) -> None:
+        key = (at.item.flight, at.item.attempt)
+        del self.working[key]
+        for batch in self.batches[at.instance]:
+            batch.discard(key)
+        self.batches[at.instance] = [b for b in self.batches[at.instance] if b]
+
+    def tell(self, revision: int) -> None:
+        self.known_revision = max(self.known_revision, revision)
+        self.send(ev.CollectionChanged("docs", revision))
+
+    def send(self, event: ev.Event, remember: bool = True) -> list[Command]:
+        self.now += 0.1
+        out = handle(self.state, event, self.now)
+        if remember and isinstance(event, ev.ItemFinished | ev.ItemFailed | ev.ItemAborted):
+            self.past.append(event)
+        for command in out:
+            self.observe(command)
+        self.check_order(out)
+        self.check_wish()
+        if self.validating:
+            validate(self.state)
+        return out
+
+    # ---- what the model holds against it
+
+    def observe(self, command: Command) -> None:
+        match command:
+            case AcceptRun():
+                self.accepted.add(command.run_id)
+            case StartBatch():
+                self.observe_batch(command)
+            case AbortItem():
+                at = self.working[command.flight, command.attempt]
+                assert at.instance == command.instance and not at.aborted
+                at.aborted = True
+            case FinishRun():
+                self.observe_end(command)
+            case FinishFragment():
+                run = self.runs[command.run_id]
+                assert run.agent and not run.ends, "fragments end before their run"
+                self.observe_piece(command, command.run_id, run.pieces[command.fragment])
+            case WakeAt():
+                assert command.at_s < self.wake_s
+                self.wake_s = command.at_s
+            case ReleaseValue():
+                assert self.places[command.place] == 0, "released twice"
+                self.places[command.place] = 1
+            case _:
+                pass
+
+    def observe_batch(self, batch: StartBatch) -> None:
+        pool, slots = self.up[batch.instance]
+        keys = {(item.flight, item.attempt) for item in batch.items}
+        self.batches[batch.instance].append(keys)
+        assert len(self.batches[batch.instance]) <= slots, "over capacity"
+        decl = POOLS[pool]
+        assert 1 <= len(batch.items) <= (decl.batch_limit if decl.batched else 1)
+        nodes = [self.specs[i.spec_id].nodes[i.node] for i in batch.items]
+        assert len({node.verb for node in nodes}) == 1
+        for item, node in zip(batch.items, nodes, strict=True):
+            assert (item.flight, item.attempt) not in self.working
+            assert node.verb in decl.verbs and node.resource == decl.resource
+            flight = self.state.flights[item.flight]
+            times = [self.node_of(n).options.timeout_s for n in flight.members.values()]
+            due_s = math.inf
+            if None not in times:
+                due_s = self.now + max(t for t in times if t is not None)
+            self.working[item.flight, item.attempt] = Started(item, batch.instance, due_s)
+            self.check_inputs(item)
+            if node.purity == "effect":
+                assert flight.leader is not None
+                number = flight.leader.fragment.number
+                effect = (item.run_id, number, item.node, item.element)
+                assert effect not in self.effects, "effect repeated"
+                self.effects.add(effect)
+
+    def node_of(self, node: Node) -> NodeSpec:
+        """The spec of a node, as the model knows it."""
+        piece = self.runs[node.run.id].pieces[node.fragment.number]
+        return piece.spec.nodes[node.position]
+
+    def check_inputs(self, item: WorkItem) -> None:
+        spec = self.specs[item.spec_id]
+        check_item(spec, item, facts_of(spec, item.inputs.digest))
+        for position, values in item.gathered:
+            for at, value in enumerate(values):
+                made = self.made[value.digest]
+                assert made.element == at, "elements out of order"
+                assert made.operator == spec.nodes[position].operator
+        lists = [value for _, values in item.gathered for value in values]
+        places = [value for _, value in item.upstream] + lists + [item.inputs]
+        for value in (*places, item.items, item.item):
+            if value is not None and value.place:
+                assert self.places[value.place] == 0, "used when released"
+
+    def check_wish(self) -> None:
+        """The kernel has asked to be woken for whatever the model knows to be due."""
+        due = [at.due_s for at in self.working.values() if not at.aborted]
+        due += [self.runs[i].overdue_s for i in self.state.runs]
+        assert self.wake_s <= min(due, default=math.inf) + 1e-6
+
+    def check_order(self, out: list[Command]) -> None:
+        """What was started goes before what stayed in the same queue."""
+        for batch in out:
+            if not isinstance(batch, StartBatch):
+                continue
+            pool = self.state.pools[self.up[batch.instance][0]]
+            for verb, queue in pool.queues.items():
+                waiting = [self.wish(i) for i in queue.items()]
+                for at, item in enumerate(batch.items):
+                    same = self.state.flights[item.flight].verb == verb
+                    if waiting and (same or at == 0):
+                        assert self.wish(item.flight) <= min(waiting), "wrong order"
+
+    def wish(self, flight_id: int) -> tuple[int, int]:
+        """How soon the most urgent run in a flight should be served."""
+        members = self.state.flights[flight_id].members.values()
+        return min(
+            (
+                -self.runs[node.run.id].priority - self.node_of(node).options.priority,
+                self.runs[node.run.id].arrived,
+            )
+            for node in members
+        )
+
+    def observe_end(self, end: FinishRun) -> None:
+        run = self.runs[end.run_id]
+        run.ends.append(end.status)
+        assert run.ends == [end.status], "a run ends once"
+        assert end.run_id in self.accepted
+        if end.error is not None and end.error.code == "deadline_exceeded":
+            assert self.now >= run.overdue_s - 1e-6
+        if not run.agent:
+            self.observe_piece(end, end.run_id, run.pieces[0])
+            return
+        assert all(piece.ends for piece in run.pieces.values()), "a fragment never ended"
+        told = [node for _, piece in sorted(run.pieces.items()) for node in piece.nodes]
+        assert list(end.nodes) == told and not end.outputs
+
+    def observe_piece(
+        self, end: FinishRun | FinishFragment, run_id: str, piece: Piece
+    ) -> None:
+        piece.ends.append(end.status)
+        assert piece.ends == [end.status], "a fragment ends once"
+        piece.nodes = end.nodes
+        refused = isinstance(end, FinishFragment) and not end.nodes
+        if not refused and (run_id not in self.early or end.nodes):
+            self.check_records(end, piece)
+        states = {node.state for node in end.nodes}
+        assert states <= {"succeeded", "failed", "cancelled", "skipped"}
+        if end.status == "succeeded":
+            assert not states & {"failed", "cancelled"} and end.error is None
+            self.check_success(end, run_id, piece)
+            return
+        assert end.error is not None and not (end.outputs or end.gathered or end.skipped)
+        by_itself = {"not_a_list", "too_many_items", "deadline_exceeded"}
+        if end.error.code not in by_itself and not refused:
+            assert ("failed" in states) == (end.status == "failed")
+
+    def check_records(self, end: FinishRun | FinishFragment, piece: Piece) -> None:
+        """One record per node in spec order; of a region's node one per element."""
+        left = [node.id for node in end.nodes]
+        for node in piece.spec.nodes:
+            if not node.region:
+                assert left.pop(0) == node.id
+            at = 0
+            while node.region and left and left[0] == f"{node.id}[{at}]":
+                left.pop(0)
+                at += 1
+        assert not left, "records of nobody"
+
+    def check_success(
+        self, end: FinishRun | FinishFragment, run_id: str, piece: Piece
+    ) -> None:
+        known: dict[tuple[int, int], Value] = {}
+        for position, value in end.outputs:
+            self.trace(known, run_id, piece, position, -1, value.digest)
+        for position, values in end.gathered:
+            for at, value in enumerate(values):
+                assert self.made[value.digest].run_id == run_id, "elements are not shared"
+                self.trace(known, run_id, piece, position, at, value.digest)
+        for value in known.values():
+            shown = not value.place or self.places[value.place] == 0
+            assert shown or value not in dict(end.outputs).values()
+        meaning = Meaning(
+            piece.spec,
+            piece.facts,
+            lambda position: known.get((position, -1)),
+            lambda position, at: known.get((position, at)),
+        )
+        outputs, gathered = dict(end.outputs), dict(end.gathered)
+        states = {node.id: node.state for node in end.nodes}
+        shown = {piece.spec.index[r.node] for r in node_refs(piece.spec.outputs)}
+        assert sorted([*outputs, *gathered, *end.skipped]) == sorted(shown)
+        for position, node in enumerate(piece.spec.nodes):
+            alive = meaning.alive(position)
+            if position in shown and alive is not None:
+                assert alive == (position not in end.skipped), f"{node.id} alive: {alive}"
+            if node.region:
+                self.check_elements(meaning, position, states, gathered.get(position))
+            elif alive is False:
+                assert states[node.id] == "skipped"
+            elif alive and node.purity == "effect":
+                assert states[node.id] == "succeeded"
+
+    def check_elements(
+        self,
+        meaning: Meaning,
+        position: int,
+        states: dict[str, str],
+        values: tuple[Value, ...] | None,
+    ) -> None:
+        node = meaning.spec.nodes[position]
+        length = meaning.length(node.region)
+        count = sum(name.startswith(f"{node.id}[") for name in states)
+        if meaning.begun(position) is False:
+            assert count == 0, "elements of a branch not taken"
+        elif length is not None:
+            assert count in (0, length), "an element is lost"
+        if values is not None and length is not None:
+            assert len(values) == length, "an element's output is lost"
+        for at in range(count):
+            alive = meaning.alive_element(position, at)
+            if alive is False:
+                assert states[f"{node.id}[{at}]"] == "skipped"
+            elif alive and node.purity == "effect":
+                assert states[f"{node.id}[{at}]"] == "succeeded"
+
+    def trace(
+        self,
+        known: dict[tuple[int, int], Value],
+        run_id: str,
+        piece: Piece,
+        position: int,
+        element: int,
+        digest: bytes,
+    ) -> None:
+        """Follow a value back through all that made it: it must be this run's."""
+        if (position, element) in known:
+            return
+        spec = piece.spec
+        node, made = spec.nodes[position], self.made[digest]
+        known[position, element] = self.values[digest]
+        assert made.operator == node.operator
+        assert made.inputs == piece.inputs.digest and made.element == element
+        assert made.revision >= piece.known_revision, "read before a known change"
+        if node.purity != "pure":
+            assert made.run_id == run_id
+        for parent, given in zip(node.parents, made.given, strict=True):
+            at = spec.index[parent]
+            near = spec.nodes[at].region and spec.nodes[at].region == node.region
+            if isinstance(given, tuple):
+                for i, one in enumerate(given):
+                    self.trace(known, run_id, piece, at, i, one)
+            elif given is not None:
+                self.trace(known, run_id, piece, at, element if near else -1, given)
+        over = spec.region_index[node.region].items if node.region else None
+        if isinstance(over, NodeRef):
+            items, item = made.list_of
+            at = -1 if items else element
+            self.trace(known, run_id, piece, spec.index[over.node], at, items or item)
+
+    def drain(self) -> None:
+        """Bring every pool up, finish everything, and look at what remains."""
+        for pool in POOLS:
+            self.bring_up(pool, 1)
+        for step in range(10_000):
+            if self.working:
+                self.finish_item(next(iter(self.working.values())), step)
+            elif self.wake_s < math.inf:
+                self.now = max(self.now, self.wake_s)
+                self.pass_time()
+            else:
+                break
+        for run_id in list(self.state.runs):
+            if self.runs[run_id].agent:
+                self.send(ev.RunClosed(run_id))
+        validate_nothing_left(self.state)
+        for run_id in self.accepted:
+            run = self.runs[run_id]
+            assert len(run.ends) == 1, f"{run_id} never ended"
+            assert all(len(p.ends) == 1 for p in run.pieces.values()), f"{run_id}: pieces"
+        self.state.table.max_entries = 0
+        self.state.table.trim()
+        for pool in POOLS:  # any event lets go of what was evicted
+            for command in handle(self.state, POOLS[pool], self.now):
+                self.observe(command)
+        kept = [place for place, released in self.places.items() if not released]
+        assert not kept, f"never released: {kept}"
+
+
+def validate_nothing_left(state: object) -> None:
+    """No run, flight, queued item or node is left. Raises AssertionError."""
+    from herasys_rt.core.state import State
+
+    assert isinstance(state, State)
+    assert not state.runs and not state.flights and not state.clients
+    assert not state.due and not state.deadlines
+    assert not state.table.live
+    assert all(not pool.queued() for pool in state.pools.values())
+    nodes = counters(state)["nodes"]
+    parts = ("executed", "fused", "reused", "skipped", "cancelled")
+    assert nodes["submitted"] == sum(int(str(nodes[part])) for part in parts)
+
+
+def ids_ended(commands: list[Command]) -> list[str]:
+    """Ids of the runs that ended, in order."""
+    return [command.run_id for command in commands if isinstance(command, FinishRun)]
+
+
+def owner(node: Node) -> str:
+    """Who ends with the node: its static run, or its fragment of an agent's."""
+    run = node.run
+    return run.id if run.agent is None else f"{run.id}/{node.fragment.number}"
+
+
+def owners_ended(commands: list[Command]) -> list[str]:
+    """`owner`s that ended, in order."""
+    ended: list[str] = []
+    for command in commands:
+        if isinstance(command, FinishFragment):
+            ended.append(f"{command.run_id}/{command.fragment}")
+        elif isinstance(command, FinishRun):
+            ended.append(command.run_id)
+    return ended
+
+
+def given_for(
+    position: int, upstream: dict[int, Value], gathered: dict[int, tuple[Value, ...]]
+) -> Given:
+    """What an item has for a parent."""
+    if position in gathered:
+        return tuple(value.digest for value in gathered[position])
+    return upstream[position].digest if position in upstream else None
+
+
+def digest_of(value: Value | None) -> bytes:
+    """Its digest; nothing for nothing."""
+    return b"" if value is None else value.digest
+
+
+def pick(many: Sequence[T], which: int) -> T:
+    """One of many."""
+    return many[which % len(many)]
