@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from herasys_rt.dsl import Node, edge, operator, param
+from herasys_rt.dsl import Node, Options, edge, operator, param
 from herasys_rt.graph.types import PortType
 
 
@@ -18,6 +18,7 @@ from herasys_rt.graph.types import PortType
         "query": edge(PortType.TEXT, non_empty=True),
         "chunks": edge(PortType.CHUNKS),
         "top_k": param(PortType.INT, minimum=1),
+        "fuse_first_stage": param(PortType.BOOL),
     },
 )
 def rerank(
@@ -25,10 +26,16 @@ def rerank(
     chunks: Sequence[dict[str, Any]] | Node,
     *,
     top_k: int = 4,
-    model: str | None = None,
-    label: str = "",
+    fuse_first_stage: bool = False,
+    **options: Unpack[Options],
 ):
     """The ``top_k`` chunks that answer the query best, best first.
 
-    Each chunk's ``score`` becomes the reranker's; no chunks give no chunks.
+    Each chunk's ``score`` becomes the reranker's and ``first_score`` what it was before;
+    equal scores keep their order, and no chunks give no chunks. ``fuse_first_stage``
+    orders by reciprocal-rank fusion of the given order and the reranker's: for rerankers
+    that are no better than the search before them, but different. Then ``score`` is the
+    fused one and ``rerank_score`` the reranker's.
+
+    Splittable over the chunks: the parts' results merge into exactly what one gives.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from herasys_rt.clock import Clock, monotonic_s
@@ -47,9 +47,16 @@ class Connections:
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
         self.pgvector = ""
         """The server's pgvector version, after `open`."""
+        self.server = ""
+        """The server's own version (180004 for 18.4), after `open`."""
+        self.rank_steps: Sequence[float] = ()
+        """See `text_statements.RANKS`, after `open`."""
 
     async def open(self) -> None:
-        """Set up the schema and open the pool. Errors: `DatabaseUnreachableError`."""
+        """Set up the schema, bring an older one up to date, and open the pool.
+
+        Errors: `DatabaseUnreachableError`.
+        """
         import psycopg
         from psycopg_pool import AsyncConnectionPool
 
@@ -127,19 +134,28 @@ class Connections:
     async def _bootstrap(self) -> None:
         import psycopg
 
-        from herasys_rt.engines.postgres.statements import BOOTSTRAP, BOOTSTRAP_LOCK
+        from herasys_rt.engines.postgres.migration import index_all_texts
+        from herasys_rt.engines.postgres.statements import (
+            BOOTSTRAP,
+            BOOTSTRAP_LOCK,
+            IS_CURRENT,
+        )
+        from herasys_rt.engines.postgres.text_statements import RANKS
 
         async with await psycopg.AsyncConnection.connect(
             self._dsn, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S
         ) as conn:
-            found = await one_row(conn, "SELECT to_regclass('herasys.collections')::text")
-            if found[0] is None:
+            (current,) = await one_row(conn, IS_CURRENT)
+            if not current:
                 async with conn.transaction():
                     await conn.execute(
                         "SELECT pg_advisory_xact_lock(%s)", (BOOTSTRAP_LOCK,)
                     )
                     for statement in BOOTSTRAP:
                         await conn.execute(statement)
+            await index_all_texts(conn)
+            (self.rank_steps,) = await one_row(conn, RANKS)
+            (self.server,) = await one_row(conn, "SHOW server_version_num")
             version = await one_row(
                 conn, "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
             )

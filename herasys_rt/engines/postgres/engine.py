@@ -1,4 +1,4 @@
-"""PostgreSQL/pgvector behind the engine protocol: the verbs ``pg.search`` and ``pg.write``.
+"""PostgreSQL/pgvector behind the engine protocol; `verbs` has what it does.
 
 One thread runs an event loop with everything in it: a task per item, the store's pool,
 and a connection that listens for changes of collections, whoever makes them.
@@ -9,21 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pydantic
 
 from herasys_rt.clock import Clock, monotonic_s
 from herasys_rt.config import PoolConfig
-from herasys_rt.engines.postgres import faults, rows
+from herasys_rt.engines.postgres import faults, words
 from herasys_rt.engines.postgres.loop import LoopThread
 from herasys_rt.engines.postgres.store import CollectionStore
+from herasys_rt.engines.postgres.verbs import VERBS
 from herasys_rt.engines.protocol import Engine, Item, Outcome, Sink, Snapshot
 from herasys_rt.errors import (
     ConfigError,
     DatabaseUnreachableError,
     HerasysError,
-    InputError,
     InternalError,
     OverloadedError,
     RuntimeStateError,
@@ -38,7 +38,6 @@ _ADMISSION_S = 30.0
 _CLOSE_S = 20.0
 _LISTEN_S = 15.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
-_SOURCE_KEYS = ("id", "source", "score", "text")
 
 
 class PgvectorOptions(pydantic.BaseModel):
@@ -71,26 +70,33 @@ def create(pool: PoolConfig, dsn: str) -> Engine:
     return PgvectorEngine(dsn, options)
 
 
-class _Verb(Protocol):
-    async def __call__(self, args: dict[str, Any]) -> Outcome: ...
-
-
 class PgvectorEngine:
     """See `herasys_rt.engines.protocol.Engine` for the contract.
 
-    ``pg.search`` takes ``vector`` (float32, (dim,)), ``collection`` (str), ``top_k`` (int,
-    at least 1) and optionally ``filter`` (dict, see `statements.where`); its value is a
-    CHUNKS list, best first, ``[]`` from an empty collection.
+    Searches take ``collection`` (str), ``top_k`` (int, at least 1) and optionally
+    ``filter`` (dict, see `statements.where`); their value is a CHUNKS list, best first,
+    ``[]`` from an empty collection.
 
-    ``pg.write`` takes ``embedded`` (dict of ``chunks`` and ``vectors`` (n, dim)),
-    ``collection`` (made when it is not there) and optionally ``replace`` (bool: delete
-    what the same documents had before); its value is a dict of ``collection``,
-    ``documents`` and ``chunks`` (how many were written) and ``revision``. Writing the
-    same twice is writing it once, so a write interrupted by a restart of the server is
-    repeated like a search.
+    - ``pg.search``: ``vector`` (float32, (dim,)), optionally ``distance``, ``index`` and
+      ``ef_search``; see `CollectionStore.search`.
+    - ``pg.text``: ``query`` (str), optionally ``language``, ``k1`` and ``b``; see
+      `CollectionStore.search_text`.
+    - ``pg.hybrid``: all of both, optionally ``candidates``, ``rrf_k``, ``vector_weight``
+      and ``text_weight``; see `CollectionStore.hybrid`.
+
+    Changes take ``collection``; their value is a dict of ``collection``, ``documents``
+    and ``chunks`` (how many were written or deleted) and ``revision``.
+
+    - ``pg.write``: ``embedded`` (dict of ``chunks`` and ``vectors`` (n, dim)), optionally
+      ``replace`` (bool: delete what the same documents had before) and the settings of a
+      collection that is made when it is not there (see `settings.Settings`).
+    - ``pg.delete``: ``ids`` (list of str) or ``source`` (str).
+
+    Doing a change twice is doing it once, so one interrupted by a restart of the server
+    is repeated like a search.
     """
 
-    verbs: frozenset[str] = frozenset({"pg.search", "pg.write"})
+    verbs: frozenset[str] = frozenset(VERBS)
 
     def __init__(
         self, dsn: str, options: PgvectorOptions, clock: Clock = monotonic_s
@@ -102,10 +108,6 @@ class PgvectorEngine:
             dsn, options.pool_size, statement_timeout_s=options.statement_timeout_s
         )
         self._admission = asyncio.Semaphore(options.pool_size)
-        self._actions: dict[str, _Verb] = {
-            "pg.search": self._search,
-            "pg.write": self._write,
-        }
         self._tasks: dict[str, asyncio.Task[Outcome]] = {}
         self._running = 0
         self._sink: Sink | None = None
@@ -126,12 +128,13 @@ class PgvectorEngine:
             raise
 
     def describe(self) -> dict[str, Any]:
-        """``fingerprint``: the pgvector version with the settings that steer a search."""
+        """``fingerprint``: the versions and settings that decide what a search finds."""
         from herasys_rt.engines.postgres.statements import EF_SEARCH
 
         version = self._store.pgvector
         return {
-            "fingerprint": f"pgvector {version} hnsw ef_search={EF_SEARCH} relaxed_order",
+            "fingerprint": f"pgvector {version} hnsw ef_search={EF_SEARCH} relaxed_order "
+            f"text {self._store.server}/{words.VERSION}",
             "pgvector": version,
             "pool_size": self._options.pool_size,
             "where": faults.shown(self._dsn),
@@ -255,50 +258,13 @@ class PgvectorEngine:
         )
 
     async def _acted(self, item: Item) -> Outcome:
-        action = self._actions.get(item.verb)
+        action = VERBS.get(item.verb)
         if action is None:
             raise InternalError(
                 f"pgvector has no verb {item.verb!r}; it has "
                 f"{', '.join(sorted(self.verbs))}"
             )
-        return await action(item.args)
-
-    async def _search(self, args: dict[str, Any]) -> Outcome:
-        collection = rows.collection_name(args.get("collection"))
-        filter = args.get("filter")
-        if filter is not None and not isinstance(filter, dict):
-            raise InputError(
-                f"filter must be a dict, not {type(filter).__name__}",
-                hint="Pass filter={'KEY': VALUE, ...} over the chunks' metadata.",
-            )
-        chunks, revision = await self._store.search(
-            collection, args.get("vector"), args.get("top_k", 12), filter=filter
-        )
-        return Outcome(
-            value=chunks,
-            usage={"items": 1, "chunks": len(chunks)},
-            sources=[{key: chunk[key] for key in _SOURCE_KEYS} for chunk in chunks],
-            revisions={collection: revision},
-        )
-
-    async def _write(self, args: dict[str, Any]) -> Outcome:
-        collection = rows.collection_name(args.get("collection"))
-        chunks, vectors = rows.embedded_parts(args.get("embedded"))
-        replace = bool(args.get("replace", False))
-        change = await self._store.add(
-            collection, chunks, vectors, replace=replace, make=True
-        )
-        value = {
-            "collection": collection,
-            "documents": change.documents,
-            "chunks": change.chunks,
-            "revision": change.revision,
-        }
-        return Outcome(
-            value=value,
-            usage={"items": 1, "chunks": change.chunks},
-            revisions={collection: change.revision},
-        )
+        return await action(self._store, item.args)
 
     # -- changes ----------------------------------------------------------------------
 

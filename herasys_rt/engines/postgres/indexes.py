@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from herasys_rt.engines.postgres import faults
 from herasys_rt.engines.postgres.connections import CONNECT_TIMEOUT_S, one_row
+from herasys_rt.engines.postgres.settings import Settings
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 INDEX_FROM_CHUNKS = 2_000
-INDEX_MAX_DIMENSIONS = 2_000
-"""pgvector's HNSW takes no wider ``vector``; wider collections are searched exactly."""
 _MEMORY = "256MB"
 _RETRY_AFTER_CALLS = 1_000
 """After a failed build, so many looks at the collection go by before the next."""
@@ -36,18 +35,32 @@ class Indexes:
         self._builds: dict[int, asyncio.Task[None]] = {}
         self._rests: dict[int, int] = {}
 
-    def consider(self, id: int, dimensions: int, distance: str, chunks: int) -> None:
+    def consider(self, id: int, dimensions: int, settings: Settings, chunks: int) -> None:
         """Start building a collection's index when it is due and not under way."""
-        if chunks < INDEX_FROM_CHUNKS or dimensions > INDEX_MAX_DIMENSIONS:
+        if chunks < INDEX_FROM_CHUNKS or dimensions > settings.index_dimensions:
             return
         if id in self._standing or id in self._builds:
             return
         if self._rests.get(id, 0) > 0:
             self._rests[id] -= 1
             return
-        build = asyncio.get_running_loop().create_task(self._build(id, distance))
+        self._begin(id, settings)
+
+    async def ensure(self, id: int, settings: Settings) -> bool:
+        """Build a collection's index now, however small it is; whether it stands then.
+
+        The dimensions must be within ``settings.index_dimensions``.
+        """
+        if id not in self._standing:
+            # Shared with whoever waits too: one caller's end does not end the build.
+            await asyncio.wait([self._builds.get(id) or self._begin(id, settings)])
+        return id in self._standing
+
+    def _begin(self, id: int, settings: Settings) -> asyncio.Task[None]:
+        build = asyncio.get_running_loop().create_task(self._build(id, settings))
         self._builds[id] = build
         build.add_done_callback(lambda _: self._builds.pop(id, None))
+        return build
 
     async def settled(self) -> None:
         """Wait until no index is being built."""
@@ -59,7 +72,7 @@ class Indexes:
             build.cancel()
         await self.settled()
 
-    async def _build(self, id: int, distance: str) -> None:
+    async def _build(self, id: int, settings: Settings) -> None:
         """Build one. A failure costs speed, never an answer, and is tried again later."""
         import psycopg
 
@@ -68,7 +81,7 @@ class Indexes:
                 async with await psycopg.AsyncConnection.connect(
                     self._dsn, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S
                 ) as conn:
-                    await self._create(conn, id, distance, workers)
+                    await self._create(conn, id, settings, workers)
             except psycopg.errors.UndefinedTable:  # dropped meanwhile
                 return
             except psycopg.Error as e:
@@ -82,7 +95,7 @@ class Indexes:
                 return
 
     async def _create(
-        self, conn: AsyncConnection[Any], id: int, distance: str, workers: int
+        self, conn: AsyncConnection[Any], id: int, settings: Settings, workers: int
     ) -> None:
         from herasys_rt.engines.postgres import statements as s
 
@@ -99,5 +112,5 @@ class Indexes:
                 "set_config('max_parallel_maintenance_workers', %s, true)",
                 (_MEMORY, str(workers)),
             )
-            await conn.execute(s.create_index(id, distance))
+            await conn.execute(s.create_index(id, settings))
             await conn.execute(s.analyze(id))

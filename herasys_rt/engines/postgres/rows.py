@@ -8,20 +8,25 @@ from typing import Any, cast
 
 import numpy as np
 
+from herasys_rt.engines.postgres.words import words_of
 from herasys_rt.errors import InputError
 
 KEY_LIMIT_BYTES = 1024
 """Names and ids enter B-tree indexes, whose entries are bounded."""
 MAX_DIMENSIONS = 16_000
 """What pgvector's ``vector`` type holds."""
-DISTANCES = ("cosine", "inner_product", "l2")
+HALF_LIMIT = 65_504.0
+"""The largest number that pgvector's ``halfvec`` type holds."""
+SQUARE_LIMIT = float(np.finfo(np.float32).max) / 4
+"""The largest squared length: the distance of two such vectors still is a number."""
 _OWN_KEYS = frozenset({"id", "source", "text", "score", "metadata"})
 
 
 class Row:
-    """One chunk as it is stored. ``fields`` are the chunk's further keys, kept as JSON."""
+    """One chunk as it is stored. ``fields`` are the chunk's further keys, kept as JSON;
+    ``words`` what text search finds it by."""
 
-    __slots__ = ("fields", "id", "metadata", "source", "text", "vector")
+    __slots__ = ("fields", "id", "metadata", "source", "text", "vector", "words")
 
     def __init__(
         self,
@@ -38,6 +43,7 @@ class Row:
         self.metadata = metadata
         self.fields = fields
         self.vector = vector
+        self.words = words_of(text)
 
 
 def clean_text(text: str) -> str:
@@ -107,21 +113,28 @@ def dimension_count(dimensions: Any) -> int:
     return dimensions
 
 
-def query_vector(vector: Any, collection: str, dimensions: int, distance: str) -> Any:
+def query_vector(
+    vector: Any, collection: str, dimensions: int, distance: str, storage: str = "vector"
+) -> Any:
     """The vector of a search as float32 (dimensions,). Errors: `InputError`."""
     array = _float32(vector, "the query vector")
     if array.ndim != 1:
         raise _invalid_vector(f"the query vector has shape {array.shape}, not one axis")
     if array.shape[0] != dimensions:
         raise dimension_mismatch(collection, dimensions, array.shape[0])
-    problem = _problem(array, distance)
+    problem = _problem(array, distance, storage)
     if problem:
         raise _invalid_vector(f"the query vector {problem}")
     return array
 
 
 def rows_of(
-    chunks: Any, vectors: Any, collection: str, dimensions: int, distance: str
+    chunks: Any,
+    vectors: Any,
+    collection: str,
+    dimensions: int,
+    distance: str,
+    storage: str = "vector",
 ) -> list[Row]:
     """The rows to store; of chunks with one id the last counts.
 
@@ -147,7 +160,7 @@ def rows_of(
     rows: dict[str, Row] = {}
     for at, chunk in enumerate(items):
         row = _row(chunk, array[at], at)
-        problem = _problem(row.vector, distance)
+        problem = _problem(row.vector, distance, storage)
         if problem:
             raise _invalid_vector(f"the vector of chunk {at} ({row.id!r}) {problem}")
         rows[row.id] = row
@@ -224,13 +237,25 @@ def _float32(vectors: Any, what: str) -> np.ndarray:
         raise _invalid_vector(f"{what} cannot be read as numbers: {e}") from e
 
 
-def _problem(vector: np.ndarray, distance: str) -> str:
+def _problem(vector: np.ndarray, distance: str, storage: str) -> str:
     """Why a vector cannot be stored or searched for; empty when it can."""
     if not np.isfinite(vector).all():
         at = int(np.flatnonzero(~np.isfinite(vector))[0])
         return f"holds {vector[at]} at position {at}"
-    if distance == "cosine" and not vector.any():
-        return "is all zeros, which has no direction to compare by cosine"
+    if storage == "halfvec":
+        if (np.abs(vector) > HALF_LIMIT).any():
+            at = int(np.argmax(np.abs(vector)))
+            return f"holds {vector[at]} at position {at}; halfvec ends at {HALF_LIMIT:g}"
+        vector = vector.astype(np.float16)
+    # As pgvector adds up squares: in float32, whose sums end too.
+    wide = vector.astype(np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        square = float(wide @ wide)
+    if square > SQUARE_LIMIT:
+        return f"has the length {np.linalg.norm(wide.astype(float)):g}, too long to compare"
+    if distance == "cosine" and square == 0:
+        tiny = "all zeros" if not vector.any() else "too short"
+        return f"is {tiny}, which has no direction to compare by cosine"
     return ""
 
 

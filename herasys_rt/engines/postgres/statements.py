@@ -1,4 +1,4 @@
-"""The SQL of collections: one schema ``herasys``, one table ``c_<id>`` per collection.
+"""The SQL of collections and vectors: one schema ``herasys``, per collection ``c_<id>``.
 
 Ids come from a sequence and are never used twice, so a name may be any text and a
 dropped collection is never mistaken for its namesake. Revisions come from one sequence
@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from herasys_rt.engines.postgres.rows import clean_json, clean_text
+from herasys_rt.engines.postgres.settings import Settings
 from herasys_rt.errors import InputError
 
 CHANNEL = "herasys_collections"
@@ -22,11 +23,7 @@ EF_SEARCH = 100
 """Candidates an index scan looks at first; it goes on while a filter leaves too few."""
 
 OPERATORS = {"cosine": "<=>", "inner_product": "<#>", "l2": "<->"}
-OPERATOR_CLASSES = {
-    "cosine": "vector_cosine_ops",
-    "inner_product": "vector_ip_ops",
-    "l2": "vector_l2_ops",
-}
+_OPERATOR_CLASSES = {"cosine": "cosine_ops", "inner_product": "ip_ops", "l2": "l2_ops"}
 
 BOOTSTRAP_LOCK = 0x68657261  # one key for all processes that may set up one database
 BOOTSTRAP = (
@@ -43,22 +40,42 @@ BOOTSTRAP = (
         revision bigint NOT NULL DEFAULT nextval('herasys.revisions')
     )
     """,
+    # What came later is added apart, so that an older database gets it too.
+    """
+    ALTER TABLE herasys.collections
+        ADD COLUMN IF NOT EXISTS storage text NOT NULL DEFAULT 'vector',
+        ADD COLUMN IF NOT EXISTS language text NOT NULL DEFAULT 'english',
+        ADD COLUMN IF NOT EXISTS m integer NOT NULL DEFAULT 16,
+        ADD COLUMN IF NOT EXISTS ef_construction integer NOT NULL DEFAULT 64,
+        ADD COLUMN IF NOT EXISTS words bigint,
+        ADD COLUMN IF NOT EXISTS words_version integer
+    """,
 )
+IS_CURRENT = """
+    SELECT count(*) = 1 FROM pg_attribute
+    WHERE attrelid = to_regclass('herasys.collections') AND attname = 'words_version'
+"""
 
-INSERT_COLLECTION = """
-    INSERT INTO herasys.collections (name, dimensions, distance) VALUES (%s, %s, %s)
+_SETTINGS = "distance, storage, language, m, ef_construction"  # in the order of `Settings`
+INSERT_COLLECTION = f"""
+    INSERT INTO herasys.collections (name, dimensions, words, words_version, {_SETTINGS})
+    VALUES (%(name)s, %(dimensions)s, 0, %(version)s, %(distance)s, %(storage)s,
+            %(language)s, %(m)s, %(ef_construction)s)
     ON CONFLICT (name) DO NOTHING RETURNING id, revision
 """
-FIND_COLLECTION = """
-    SELECT id, dimensions, distance, revision, chunks FROM herasys.collections
-    WHERE name = %s
+FIND_COLLECTION = f"""
+    SELECT id, dimensions, coalesce(words_version, 0), {_SETTINGS}
+    FROM herasys.collections WHERE name = %s
+"""
+LANGUAGES = """
+    SELECT cfgname FROM pg_ts_config WHERE pg_ts_config_is_visible(oid) ORDER BY cfgname
 """
 LOCK_COLLECTION = """
-    SELECT revision FROM herasys.collections WHERE id = %s FOR UPDATE
+    SELECT revision, chunks FROM herasys.collections WHERE id = %s FOR UPDATE
 """
 MOVE_COLLECTION = """
     UPDATE herasys.collections
-    SET revision = nextval('herasys.revisions'), chunks = chunks + %s
+    SET revision = nextval('herasys.revisions'), chunks = chunks + %s, words = words + %s
     WHERE id = %s RETURNING revision, chunks
 """
 DELETE_COLLECTION = "DELETE FROM herasys.collections WHERE name = %s RETURNING id"
@@ -70,14 +87,15 @@ LAST_REVISION = "SELECT last_value FROM herasys.revisions"
 
 INCOMING = """
     CREATE TEMPORARY TABLE herasys_incoming (
-        id text, source text, text text, metadata jsonb, fields jsonb, embedding vector
+        id text, source text, text text, metadata jsonb, fields jsonb, embedding vector,
+        words text
     ) ON COMMIT DROP
 """
 COPY_INCOMING = """
-    COPY herasys_incoming (id, source, text, metadata, fields, embedding)
+    COPY herasys_incoming (id, source, text, metadata, fields, embedding, words)
     FROM STDIN (FORMAT binary)
 """
-INCOMING_TYPES = ("text", "text", "text", "jsonb", "jsonb", "vector")
+INCOMING_TYPES = ("text", "text", "text", "jsonb", "jsonb", "vector", "text")
 
 
 def table(id: int) -> sql.Identifier:
@@ -85,7 +103,9 @@ def table(id: int) -> sql.Identifier:
     return sql.Identifier("herasys", f"c_{id}")
 
 
-def create_table(id: int, dimensions: int) -> tuple[sql.Composed, ...]:
+def create_table(
+    id: int, dimensions: int, storage: str = "vector"
+) -> tuple[sql.Composed, ...]:
     """A collection's table. The index on ``source`` hashes: sources have any length."""
     made = sql.SQL(
         """
@@ -95,23 +115,12 @@ def create_table(id: int, dimensions: int) -> tuple[sql.Composed, ...]:
             text text NOT NULL,
             metadata jsonb,
             fields jsonb NOT NULL,
-            embedding vector({dimensions}) NOT NULL
+            embedding {storage} NOT NULL
         )
         """
-    ).format(table=table(id), dimensions=sql.Literal(dimensions))
+    ).format(table=table(id), storage=_type(storage, dimensions))
     by_source = sql.SQL("CREATE INDEX ON {} USING hash (source)").format(table(id))
     return made, by_source
-
-
-def drop_table(id: int) -> sql.Composed:
-    """Away with it."""
-    return sql.SQL("DROP TABLE {}").format(table(id))
-
-
-def delete(id: int, *, by_source: bool) -> sql.Composed:
-    """Delete chunks: of one source, or by a list of ids."""
-    condition = "source = %s" if by_source else "id = ANY(%s)"
-    return sql.SQL("DELETE FROM {} WHERE ").format(table(id)) + sql.SQL(condition)
 
 
 def upsert(id: int) -> sql.Composed:
@@ -132,28 +141,20 @@ def upsert(id: int) -> sql.Composed:
     ).format(table=table(id))
 
 
-def delete_superseded(id: int) -> sql.Composed:
-    """Delete the incoming documents' chunks that are not among the incoming ones."""
-    return sql.SQL(
-        """
-        DELETE FROM {table} AS old
-        USING (SELECT DISTINCT source FROM herasys_incoming) AS document
-        WHERE old.source = document.source
-        AND NOT EXISTS (SELECT FROM herasys_incoming AS new WHERE new.id = old.id)
-        """
-    ).format(table=table(id))
-
-
 def facts(id: int) -> sql.Composed:
     """Numbers of one collection in one snapshot."""
     return sql.SQL(
         """
-        SELECT c.dimensions, c.distance, c.chunks, c.revision,
+        SELECT c.dimensions, c.distance, c.storage, c.language, c.chunks, c.revision,
                (SELECT count(DISTINCT source) FROM {table}),
-               pg_total_relation_size({regclass}::regclass)
+               (SELECT sum(pg_total_relation_size(part::regclass))
+                FROM unnest({parts}::text[]) AS part)
         FROM herasys.collections AS c WHERE c.id = %s
         """
-    ).format(table=table(id), regclass=sql.Literal(f"herasys.c_{id}"))
+    ).format(
+        table=table(id),
+        parts=sql.Literal([f"herasys.c_{id}{part}" for part in ("", "_words", "_terms")]),
+    )
 
 
 def index(id: int) -> str:
@@ -161,12 +162,18 @@ def index(id: int) -> str:
     return f"herasys.c_{id}_hnsw"
 
 
-def create_index(id: int, distance: str) -> sql.Composed:
+def create_index(id: int, settings: Settings) -> sql.Composed:
     """The HNSW index for a collection's own distance."""
-    return sql.SQL("CREATE INDEX {name} ON {table} USING hnsw (embedding {ops})").format(
+    ops = f"{settings.storage}_{_OPERATOR_CLASSES[settings.distance]}"
+    return sql.SQL(
+        "CREATE INDEX {name} ON {table} USING hnsw (embedding {ops}) "
+        "WITH (m = {m}, ef_construction = {ef_construction})"
+    ).format(
         name=sql.Identifier(f"c_{id}_hnsw"),
         table=table(id),
-        ops=sql.SQL(OPERATOR_CLASSES[distance]),  # pyright: ignore[reportArgumentType]
+        ops=sql.Identifier(ops),
+        m=sql.Literal(settings.m),
+        ef_construction=sql.Literal(settings.ef_construction),
     )
 
 
@@ -175,17 +182,27 @@ def analyze(id: int) -> sql.Composed:
     return sql.SQL("ANALYZE {}").format(table(id))
 
 
+NO_CAST = sql.SQL("")
+
+
 def search(
-    id: int, distance: str, top_k: int, conditions: sql.Composable, *, exact: bool
+    id: int,
+    distance: str,
+    top_k: int,
+    conditions: sql.Composable,
+    *,
+    exact: bool,
+    cast: sql.Composable = NO_CAST,
 ) -> sql.Composed:
     """Nearest chunks and the revision they belong to, in one statement: one snapshot.
 
     One row comes even when no chunk does; its ``id`` is null. The sum with 0 in an exact
     search is an expression no index offers. The outer order mends the relaxed order of
-    an index scan and breaks ties by id.
+    an index scan and breaks ties by id. ``cast`` makes the query vector the column's type.
     """
-    nearness = sql.SQL("embedding {operator} %(vector)b").format(
-        operator=sql.SQL(OPERATORS[distance])  # pyright: ignore[reportArgumentType]
+    nearness = sql.SQL("embedding {operator} %(vector)b{cast}").format(
+        operator=sql.SQL(OPERATORS[distance]),  # pyright: ignore[reportArgumentType]
+        cast=cast,
     )
     return sql.SQL(
         """
@@ -194,16 +211,42 @@ def search(
             SELECT id, source, text, metadata, fields, {nearness} AS distance
             FROM {table} {conditions} ORDER BY {order} LIMIT {limit}
         ) AS found ON true
-        WHERE c.id = {id} ORDER BY found.distance, found.id
+        WHERE c.id = {id} ORDER BY found.distance, found.id COLLATE "C"
         """
     ).format(
         nearness=nearness,
         table=table(id),
         conditions=conditions,
-        order=sql.SQL("({}) + 0, id").format(nearness) if exact else nearness,
+        order=sql.SQL('({}) + 0, id COLLATE "C"').format(nearness) if exact else nearness,
         limit=sql.Literal(top_k),
         id=sql.Literal(id),
     )
+
+
+def cast_to(storage: str, dimensions: int) -> sql.Composable:
+    """What makes a query vector comparable with a column of this storage."""
+    if storage == "vector":
+        return NO_CAST
+    return sql.SQL("::vector::{}").format(_type(storage, dimensions))
+
+
+def by_index(ef_search: int | None, *, forced: bool) -> sql.Composed:
+    """Settings of the transaction for searches by index; ``forced`` leaves the planner
+    no other way to an order by nearness."""
+    wanted: dict[str, str] = {}
+    if ef_search is not None:
+        wanted["hnsw.ef_search"] = str(ef_search)
+    if forced:
+        wanted |= {"enable_seqscan": "off", "enable_sort": "off"}
+    calls = [
+        sql.SQL("set_config({}, {}, true)").format(sql.Literal(name), sql.Literal(value))
+        for name, value in wanted.items()
+    ]
+    return sql.SQL("SELECT {}").format(sql.SQL(", ").join(calls))
+
+
+def _type(storage: str, dimensions: int) -> sql.Composed:
+    return sql.SQL("{}({})").format(sql.Identifier(storage), sql.Literal(dimensions))
 
 
 def where(filter: Mapping[str, Any] | None) -> tuple[sql.Composable, dict[str, Any]]:

@@ -1,23 +1,27 @@
 """Collections of chunks in PostgreSQL/pgvector: the operations on them.
 
-Search is exact in small collections and by an HNSW index in large ones (see `indexes`);
-an index scan that finds fewer than ``top_k`` chunks is repeated exactly: k chunks come
-when k exist.
+Vector search is exact in small collections and by an HNSW index in large ones (see
+`indexes`); an index scan that finds fewer than ``top_k`` chunks is repeated exactly: k
+chunks come when k exist. Text search is BM25 (see `ranking`), always exact.
 """
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from herasys_rt.clock import Clock, monotonic_s
-from herasys_rt.engines.postgres import rows
+from herasys_rt.engines.postgres import migration, rows, searching, words, writing
 from herasys_rt.engines.postgres.connections import Connections, one_row
 from herasys_rt.engines.postgres.indexes import Indexes
-from herasys_rt.errors import InputError
+from herasys_rt.engines.postgres.searching import ByText, ByVector, Found, Fusing, Known
+from herasys_rt.engines.postgres.settings import Settings, check_same, given_settings
+from herasys_rt.engines.postgres.writing import Change
+from herasys_rt.errors import InputError, NodeError
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOKUPS = 3  # a collection may be dropped and made anew between looking and using
-_LARGE = 256  # rows; more are prepared off the loop, which goes on serving others
 
 
 class CollectionFacts(msgspec.Struct, frozen=True):
@@ -34,28 +37,12 @@ class CollectionFacts(msgspec.Struct, frozen=True):
     name: str
     dimensions: int
     distance: str
+    storage: str
+    language: str
     chunks: int
     documents: int
     revision: int
     bytes: int
-
-
-class Change(msgspec.Struct, frozen=True):
-    """What a write did: the revision it made and the chunks and documents it wrote (or
-    deleted). A write that changes nothing leaves the revision where it was."""
-
-    revision: int
-    chunks: int
-    documents: int = 0
-
-
-class _Known(msgspec.Struct, frozen=True):
-    """What never changes about a collection while it exists."""
-
-    id: int
-    name: str
-    dimensions: int
-    distance: str
 
 
 class CollectionStore:
@@ -87,7 +74,7 @@ class CollectionStore:
             clock=clock,
         )
         self._indexes = Indexes(dsn)
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, Known] = {}
 
     # -- life -------------------------------------------------------------------------
 
@@ -95,6 +82,11 @@ class CollectionStore:
     def pgvector(self) -> str:
         """The server's pgvector version, after `open`."""
         return self._connections.pgvector
+
+    @property
+    def server(self) -> str:
+        """The server's own version as a number, after `open`."""
+        return self._connections.server
 
     async def open(self) -> None:
         """Connect and set up the schema; safe when several processes do so at once."""
@@ -119,26 +111,23 @@ class CollectionStore:
     # -- collections ------------------------------------------------------------------
 
     async def create(
-        self, name: str, dimensions: int, distance: str = "cosine"
+        self, name: str, dimensions: int, distance: str | None = None, **settings: Any
     ) -> CollectionFacts:
-        """Make a collection, or find it made already with the same shape.
+        """Make a collection, or find it made already.
 
-        ``distance`` is cosine, inner_product or l2. Errors: `InputError` when it exists
-        with other dimensions (both numbers) or another distance.
+        ``distance`` and ``settings`` are those of `Settings`; what is not given (or None)
+        is the default in a new collection and not asked of one that exists. Errors:
+        `InputError` when it exists with other dimensions (both numbers) or settings.
         """
-        _check_distance(distance)
-        known = await self._made(name, dimensions, distance)
-        if known.distance != distance:
-            raise InputError(
-                f"collection {name!r} compares by {known.distance}, not {distance}",
-                hint="Use another name, or drop the collection first.",
-                code="distance_mismatch",
-            )
+        given = given_settings({**settings, "distance": distance})
+        known = await self._made(name, dimensions, given)
+        check_same(name, known.settings, given)
         return await self.show(name)
 
     async def drop(self, name: str) -> int:
         """Delete a collection with all it holds; returns the revision of that change."""
         from herasys_rt.engines.postgres import statements as s
+        from herasys_rt.engines.postgres import text_statements as t
 
         name = rows.collection_name(name)
 
@@ -149,7 +138,7 @@ class CollectionStore:
                 if gone is None:
                     raise await self._unknown(conn, name)
                 (revision,) = await one_row(conn, s.NEXT_REVISION)
-                await conn.execute(s.drop_table(gone[0]))
+                await conn.execute(t.drop_tables(gone[0]))
                 await conn.execute(s.NOTIFY, (f"{name}:{revision}",))
             return revision
 
@@ -176,14 +165,22 @@ class CollectionStore:
         """One collection in numbers."""
         from herasys_rt.engines.postgres import statements as s
 
-        async def work(conn: AsyncConnection[Any], known: _Known) -> CollectionFacts | None:
+        async def work(conn: AsyncConnection[Any], known: Known) -> CollectionFacts | None:
             cursor = await conn.execute(s.facts(known.id), (known.id,))
             row = await cursor.fetchone()
             if row is None:
                 return None
-            dimensions, distance, chunks, revision, documents, size = row
+            dimensions, distance, storage, language, chunks, revision, documents, size = row
             return CollectionFacts(
-                name, dimensions, distance, chunks, documents, revision, size
+                name=name,
+                dimensions=dimensions,
+                distance=distance,
+                storage=storage,
+                language=language,
+                chunks=chunks,
+                documents=documents,
+                revision=revision,
+                bytes=int(size),
             )
 
         return await self._with(rows.collection_name(name), work)
@@ -208,26 +205,35 @@ class CollectionStore:
         *,
         replace: bool = False,
         make: bool = False,
+        **settings: Any,
     ) -> Change:
         """Write chunks with their vectors, in one transaction; equal ids are overwritten.
 
         ``vectors`` is (n, dimensions). A chunk is a dict with ``id``, ``source`` (its
         document), ``text``, optional ``metadata`` (a dict that filters match) and further
         keys that come back as they were. ``replace`` deletes what the same documents had
-        before; ``make`` makes the collection (cosine) when it is not there. Everything is
-        checked before anything is written: one wrong vector or chunk refuses the whole,
-        and the error names it.
+        before; ``make`` makes the collection, with ``settings`` as `create` takes them,
+        when it is not there. Everything is checked before anything is written: one wrong
+        vector or chunk refuses the whole, and the error names it.
         """
         name = rows.collection_name(name)
+        given = given_settings(settings)
         if make and len(chunks) > 0 and await self._lookup(name) is None:
             dimensions = rows.dimensions_of(vectors)
             # All faults come before a collection is made for what has them.
-            await _prepared(chunks, vectors, name, dimensions, "cosine")
-            await self._made(name, dimensions, "cosine")
+            made = msgspec.structs.replace(Settings(), **given)
+            await writing.prepared(chunks, vectors, Known(0, name, dimensions, made))
+            await self._made(name, dimensions, given)
 
-        async def work(conn: AsyncConnection[Any], known: _Known) -> Change | None:
-            fresh = await _prepared(chunks, vectors, name, known.dimensions, known.distance)
-            return await self._add(conn, known, fresh, replace)
+        async def work(conn: AsyncConnection[Any], known: Known) -> Change | None:
+            check_same(name, known.settings, given)
+            fresh = await writing.prepared(chunks, vectors, known)
+            wrote = await writing.write(conn, known, fresh, replace)
+            if wrote is None:
+                return None
+            change, held = wrote
+            self._consider_index(known, held)
+            return change
 
         return await self._with(name, work)
 
@@ -239,32 +245,23 @@ class CollectionStore:
         source: str | None = None,
     ) -> Change:
         """Delete chunks by id, or all chunks of one document; give exactly one of both."""
-        from herasys_rt.engines.postgres import statements as s
+        from herasys_rt.engines.postgres import text_statements as t
 
         if (ids is None) == (source is None):
             raise InputError(
                 "delete takes either ids or a source", hint="Pass exactly one of the two."
             )
-        what = [rows.clean_text(id) for id in ids] if ids is not None else None
-        one = None if source is None else rows.clean_text(source)
+        if ids is not None:
+            what, condition = [rows.clean_text(id) for id in ids], t.BY_IDS
+        else:
+            what, condition = rows.clean_text(source or ""), t.BY_SOURCE
 
-        async def work(conn: AsyncConnection[Any], known: _Known) -> Change | None:
-            async with conn.transaction():
-                await conn.execute("SET LOCAL statement_timeout = 0")
-                cursor = await conn.execute(s.LOCK_COLLECTION, (known.id,))
-                held = await cursor.fetchone()
-                if held is None:
-                    return None
-                cursor = await conn.execute(
-                    s.delete(known.id, by_source=what is None),
-                    (one if what is None else what,),
-                )
-                if cursor.rowcount == 0:
-                    return Change(held[0], 0)
-                revision, _ = await self._move(conn, known, -cursor.rowcount)
-                return Change(revision, cursor.rowcount, int(one is not None))
+        return await self._with(
+            rows.collection_name(name),
+            lambda conn, known: writing.delete(conn, known, condition, what),
+        )
 
-        return await self._with(rows.collection_name(name), work)
+    # -- searches ---------------------------------------------------------------------
 
     async def search(
         self,
@@ -273,6 +270,9 @@ class CollectionStore:
         top_k: int,
         distance: str | None = None,
         filter: Mapping[str, Any] | None = None,
+        *,
+        index: str = "auto",
+        ef_search: int | None = None,
     ) -> tuple[list[dict[str, Any]], int]:
         """The ``top_k`` nearest chunks, best first, and the revision they were read at.
 
@@ -281,48 +281,126 @@ class CollectionStore:
         ``score`` (larger is better: cosine similarity, inner product, or minus the
         Euclidean distance) and what it was stored with. Another ``distance`` than the
         collection's own is searched exactly.
+
+        ``index`` auto uses the HNSW index where there is one and it pays, exact never
+        does, hnsw always (it is built first when there is none). ``ef_search`` (1 to 1,000)
+        is how many candidates a search by index looks at first.
         """
-        from herasys_rt.engines.postgres import statements as s
+        ask = ByVector(vector, top_k, distance, filter, index, ef_search)
+        name = rows.collection_name(name)
+        await self._ensure_index(name, ask)
 
-        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
-            raise InputError(
-                f"top_k must be a whole number of at least 1, not {top_k!r}",
-                hint="Ask for one chunk or more.",
-            )
-        if distance is not None:
-            _check_distance(distance)
-        conditions, params = s.where(filter)
+        async def work(conn: AsyncConnection[Any], known: Known) -> Found | None:
+            async with conn.transaction() if ask.tuned else contextlib.nullcontext():
+                return await self._nearest(conn, known, ask)
 
-        async def work(
-            conn: AsyncConnection[Any], known: _Known
-        ) -> tuple[list[dict[str, Any]], int] | None:
-            by = distance or known.distance
-            query = rows.query_vector(vector, name, known.dimensions, by)
-            given = {**params, "vector": query}
-            statement = s.search(known.id, by, top_k, conditions, exact=False)
-            result = await (await conn.execute(statement, given)).fetchall()
-            if not result:
+        found = await self._with(name, work)
+        return found.chunks, found.revision
+
+    async def search_text(
+        self,
+        name: str,
+        query: str,
+        top_k: int,
+        filter: Mapping[str, Any] | None = None,
+        *,
+        language: str | None = None,
+        k1: float = searching.K1,
+        b: float = searching.B,
+    ) -> tuple[list[dict[str, Any]], int]:
+        """The ``top_k`` chunks that any of the query's words is in, best first by BM25,
+        and the revision they were read at.
+
+        Every character of ``query`` is plain text; a query of nothing but stop words,
+        blanks or punctuation finds nothing. ``language`` must be the collection's own
+        (None: whatever that is). Frequencies and lengths are those of the whole
+        collection, also under a ``filter``. ``k1`` (at least 0) says how much a word's
+        repetition counts, ``b`` (0 to 1) how much a chunk's length. Equal scores are
+        ordered by id. Of a query with very many words the `ranking.QUERY_TERMS` rarest
+        count, of a chunk the first `words.LIMIT_BYTES` of words.
+        """
+        ask = ByText(query, top_k, filter, language, k1, b)
+
+        async def work(conn: AsyncConnection[Any], known: Known) -> Found | None:
+            async with searching.snapshot(conn):
+                steps = self._connections.rank_steps
+                return await searching.best_by_text(conn, known, ask, steps)
+
+        found = await self._with(rows.collection_name(name), work)
+        return found.chunks, found.revision
+
+    async def hybrid(
+        self,
+        name: str,
+        near: ByVector,
+        text: ByText,
+        how: Fusing,
+    ) -> tuple[list[dict[str, Any]], int]:
+        """A vector search and a text search at one revision, fused by reciprocal ranks.
+
+        See `searching.fused` for what comes back. The ``top_k`` of the two searches is
+        replaced by the depth of ``how``.
+        """
+        near = dataclasses.replace(near, top_k=how.depth)
+        text = dataclasses.replace(text, top_k=how.depth)
+        name = rows.collection_name(name)
+        await self._ensure_index(name, near)
+
+        async def work(conn: AsyncConnection[Any], known: Known) -> Found | None:
+            async with searching.snapshot(conn):
+                # The text first: a tuned vector search changes how the rest is planned.
+                steps = self._connections.rank_steps
+                by_text = await searching.best_by_text(conn, known, text, steps)
+                by_vector = await self._nearest(conn, known, near)
+            if by_text is None or by_vector is None:
                 return None
-            held: int = result[0][1]
-            found = _found(result)
-            if len(found) < top_k and len(found) < held:
-                statement = s.search(known.id, by, top_k, conditions, exact=True)
-                result = await (await conn.execute(statement, given)).fetchall()
-                if not result:
-                    return None
-                found = _found(result)
-            self._indexes.consider(known.id, known.dimensions, known.distance, held)
-            return [_chunk(row, by) for row in found], result[0][0]
+            return searching.fused(by_vector, by_text, how)
 
-        return await self._with(rows.collection_name(name), work)
+        found = await self._with(name, work)
+        return found.chunks, found.revision
 
     # -- inside -----------------------------------------------------------------------
 
-    async def _made(self, name: str, dimensions: int, distance: str) -> _Known:
+    async def _nearest(
+        self, conn: AsyncConnection[Any], known: Known, ask: ByVector
+    ) -> Found | None:
+        found = await searching.nearest(conn, known, ask)
+        if found is not None:
+            self._consider_index(known, found.held)
+        return found
+
+    def _consider_index(self, known: Known, chunks: int) -> None:
+        self._indexes.consider(known.id, known.dimensions, known.settings, chunks)
+
+    async def _ensure_index(self, name: str, ask: ByVector) -> None:
+        """See that a search which insists on the index has one."""
+        if ask.index != "hnsw":
+            return
+        known = await self._lookup(name)
+        if known is None:
+            return  # the search itself says so
+        own, limit = known.settings.distance, known.settings.index_dimensions
+        if (ask.distance or own) != own or known.dimensions > limit:
+            raise InputError(
+                f"collection {name!r} ({known.dimensions} dimensions, {own}) can have no "
+                f"HNSW index for {ask.distance or own}: an index has the collection's own "
+                f"distance and at most {limit} dimensions",
+                hint="Search with index='auto' or 'exact'.",
+                code="no_index",
+            )
+        if not await self._indexes.ensure(known.id, known.settings):
+            raise NodeError(
+                f"the HNSW index of collection {name!r} could not be built",
+                hint="The log has the server's reason; index='auto' works without it.",
+                code="no_index",
+            )
+
+    async def _made(self, name: str, dimensions: int, given: dict[str, Any]) -> Known:
         name = rows.collection_name(name)
         dimensions = rows.dimension_count(dimensions)
+        settings = msgspec.structs.replace(Settings(), **given)
         known = await self._connections.do(
-            lambda c: self._create(c, name, dimensions, distance)
+            lambda c: self._create(c, name, dimensions, settings)
         )
         self._known[name] = known
         if known.dimensions != dimensions:
@@ -330,68 +408,36 @@ class CollectionStore:
         return known
 
     async def _create(
-        self, conn: AsyncConnection[Any], name: str, dimensions: int, distance: str
-    ) -> _Known:
+        self, conn: AsyncConnection[Any], name: str, dimensions: int, settings: Settings
+    ) -> Known:
         from herasys_rt.engines.postgres import statements as s
+        from herasys_rt.engines.postgres import text_statements as t
 
+        facts = {"name": name, "dimensions": dimensions, "version": words.VERSION}
+        facts |= msgspec.structs.asdict(settings)
         for _ in range(_LOOKUPS):
-            async with conn.transaction():
-                cursor = await conn.execute(
-                    s.INSERT_COLLECTION, (name, dimensions, distance)
-                )
-                made = await cursor.fetchone()
-                if made is not None:
-                    id, revision = made
-                    for statement in s.create_table(id, dimensions):
-                        await conn.execute(statement)
-                    await conn.execute(s.NOTIFY, (f"{name}:{revision}",))
-                    return _Known(id, name, dimensions, distance)
             known = await self._find(conn, name)
             if known is not None:
                 return known
+            await _check_language(conn, settings.language)
+            async with conn.transaction():
+                made = await (await conn.execute(s.INSERT_COLLECTION, facts)).fetchone()
+                if made is None:
+                    continue  # another was quicker
+                id, revision = made
+                for statement in (
+                    *s.create_table(id, dimensions, settings.storage),
+                    *t.create_text_tables(id),
+                ):
+                    await conn.execute(statement)
+                await conn.execute(s.NOTIFY, (f"{name}:{revision}",))
+                return Known(id, name, dimensions, settings)
         raise await self._unknown(conn, name)
-
-    async def _add(
-        self,
-        conn: AsyncConnection[Any],
-        known: _Known,
-        fresh: Sequence[rows.Row],
-        replace: bool,
-    ) -> Change | None:
-        from herasys_rt.engines.postgres import statements as s
-
-        async with conn.transaction():
-            await conn.execute("SET LOCAL statement_timeout = 0")  # waits for an index
-            cursor = await conn.execute(s.LOCK_COLLECTION, (known.id,))
-            held = await cursor.fetchone()
-            if held is None:
-                return None
-            if not fresh:
-                return Change(held[0], 0)
-            await conn.execute(s.INCOMING)
-            await _copy(conn, fresh)
-            gone = 0
-            if replace:
-                gone = (await conn.execute(s.delete_superseded(known.id))).rowcount
-            (added,) = await one_row(conn, s.upsert(known.id))
-            revision, chunks = await self._move(conn, known, added - gone)
-        self._indexes.consider(known.id, known.dimensions, known.distance, chunks)
-        return Change(revision, len(fresh), len({row.source for row in fresh}))
-
-    async def _move(
-        self, conn: AsyncConnection[Any], known: _Known, more: int
-    ) -> tuple[int, int]:
-        """Move the revision within the writing transaction, and tell with its commit."""
-        from herasys_rt.engines.postgres import statements as s
-
-        revision, chunks = await one_row(conn, s.MOVE_COLLECTION, (more, known.id))
-        await conn.execute(s.NOTIFY, (f"{known.name}:{revision}",))
-        return revision, chunks
 
     async def _with(
         self,
         name: str,
-        work: Callable[[AsyncConnection[Any], _Known], Awaitable[T | None]],
+        work: Callable[[AsyncConnection[Any], Known], Awaitable[T | None]],
     ) -> T:
         """Do ``work`` on a collection by name; it gives None when it finds it gone."""
         from psycopg.errors import UndefinedTable
@@ -413,16 +459,21 @@ class CollectionStore:
 
         return await self._connections.do(attempt)
 
-    async def _lookup(self, name: str) -> _Known | None:
+    async def _lookup(self, name: str) -> Known | None:
         return self._known.get(name) or await self._connections.do(
             lambda conn: self._find(conn, name)
         )
 
-    async def _find(self, conn: AsyncConnection[Any], name: str) -> _Known | None:
+    async def _find(self, conn: AsyncConnection[Any], name: str) -> Known | None:
         from herasys_rt.engines.postgres import statements as s
 
         row = await (await conn.execute(s.FIND_COLLECTION, (name,))).fetchone()
-        return None if row is None else _Known(row[0], name, row[1], row[2])
+        if row is None:
+            return None
+        id, dimensions, version, *settings = row
+        if version < words.VERSION:  # made by an older version since this store opened
+            await migration.index_texts(conn, id)
+        return Known(id, name, dimensions, Settings(*settings))
 
     async def _unknown(self, conn: AsyncConnection[Any], name: str) -> InputError:
         from herasys_rt.engines.postgres import statements as s
@@ -439,48 +490,13 @@ class CollectionStore:
         )
 
 
-def _check_distance(distance: str) -> None:
-    if distance not in rows.DISTANCES:
+async def _check_language(conn: AsyncConnection[Any], language: str) -> None:
+    """See that the server can read a language. Errors: `InputError` with those it can."""
+    from herasys_rt.engines.postgres import statements as s
+
+    known = [row[0] for row in await (await conn.execute(s.LANGUAGES)).fetchall()]
+    if language not in known:
         raise InputError(
-            f"unknown distance {distance!r}; known: {', '.join(rows.DISTANCES)}",
-            hint="Choose one of them.",
+            f"unknown language {language!r}; known: {', '.join(known)}",
+            hint="'simple' takes words of any language as they are.",
         )
-
-
-async def _prepared(
-    chunks: Any, vectors: Any, name: str, dimensions: int, distance: str
-) -> Sequence[rows.Row]:
-    if len(chunks) <= _LARGE:
-        return rows.rows_of(chunks, vectors, name, dimensions, distance)
-    return await asyncio.to_thread(
-        rows.rows_of, chunks, vectors, name, dimensions, distance
-    )
-
-
-async def _copy(conn: AsyncConnection[Any], fresh: Sequence[rows.Row]) -> None:
-    from psycopg.types.json import Jsonb
-
-    from herasys_rt.engines.postgres.statements import COPY_INCOMING, INCOMING_TYPES
-
-    async with conn.cursor() as cursor, cursor.copy(COPY_INCOMING) as copy:
-        copy.set_types(INCOMING_TYPES)
-        for at, row in enumerate(fresh):
-            if at % _LARGE == _LARGE - 1:
-                await asyncio.sleep(0)  # writing a row seldom waits; let others run
-            metadata = None if row.metadata is None else Jsonb(row.metadata)
-            await copy.write_row(
-                (row.id, row.source, row.text, metadata, Jsonb(row.fields), row.vector)
-            )
-
-
-def _found(result: Sequence[Any]) -> list[Any]:
-    return [row for row in result if row[2] is not None]
-
-
-def _chunk(row: Any, distance: str) -> dict[str, Any]:
-    _, _, id, source, text, metadata, fields, far = row
-    score = 1.0 - far if distance == "cosine" else 0.0 - far
-    chunk = {**fields, "id": id, "source": source, "text": text, "score": float(score)}
-    if metadata is not None:
-        chunk["metadata"] = metadata
-    return chunk

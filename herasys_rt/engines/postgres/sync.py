@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from herasys_rt.engines.postgres.loop import LoopThread
-from herasys_rt.engines.postgres.store import Change, CollectionFacts, CollectionStore
+from herasys_rt.engines.postgres.store import CollectionFacts, CollectionStore
+from herasys_rt.engines.postgres.writing import Change
 
 
 class OpenStore:
@@ -18,10 +19,11 @@ class OpenStore:
         self._loop = loop
 
     def create(
-        self, name: str, dimensions: int, distance: str = "cosine"
+        self, name: str, dimensions: int, distance: str | None = None, **settings: Any
     ) -> CollectionFacts:
-        """Make a collection, or find it made with the same shape."""
-        return self._loop.run(self._store.create(name, dimensions, distance))
+        """Make a collection, or find it made already."""
+        work = self._store.create(name, dimensions, distance, **settings)
+        return self._loop.run(work)
 
     def drop(self, name: str) -> int:
         """Delete a collection; the revision of that change."""
@@ -42,9 +44,11 @@ class OpenStore:
         vectors: Any,
         *,
         replace: bool = False,
+        **more: Any,
     ) -> Change:
         """Write chunks with their vectors."""
-        return self._loop.run(self._store.add(name, chunks, vectors, replace=replace))
+        work = self._store.add(name, chunks, vectors, replace=replace, **more)
+        return self._loop.run(work)
 
     def delete(
         self,
@@ -63,9 +67,23 @@ class OpenStore:
         top_k: int,
         distance: str | None = None,
         filter: Mapping[str, Any] | None = None,
+        **how: Any,
     ) -> tuple[list[dict[str, Any]], int]:
         """The nearest chunks and their revision."""
-        return self._loop.run(self._store.search(name, vector, top_k, distance, filter))
+        work = self._store.search(name, vector, top_k, distance, filter, **how)
+        return self._loop.run(work)
+
+    def search_text(
+        self,
+        name: str,
+        query: str,
+        top_k: int,
+        filter: Mapping[str, Any] | None = None,
+        **how: Any,
+    ) -> tuple[list[dict[str, Any]], int]:
+        """The best chunks by BM25 and their revision."""
+        work = self._store.search_text(name, query, top_k, filter, **how)
+        return self._loop.run(work)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 from herasys_rt.documents import clean_text
 from herasys_rt.engines.batching import BatchLoop, Job, Piece, Plan, spread
 from herasys_rt.engines.protocol import Item, Sink, Snapshot
+from herasys_rt.engines.rerank.merging import merge_ranked, ranked
 from herasys_rt.errors import HerasysError, NodeError
 
 
@@ -54,11 +55,13 @@ class Scorer(Protocol):
 class RerankEngine:
     """An `Engine` with the verb ``rerank``.
 
-    Arguments: ``query`` (str), ``chunks`` (CHUNKS), ``top_k`` (int >= 1). The value is the
-    ``top_k`` best chunks, best first, equals in their first order; each is a new dict with
-    ``score`` replaced and the former one under ``first_score``. ``sources`` are those
-    chunks. No chunks give none. ``usage`` counts ``items`` (chunks) and ``tokens``
-    computed, not those taken from a cache.
+    Arguments: ``query`` (str), ``chunks`` (CHUNKS), ``top_k`` (int >= 1), optionally
+    ``fuse_first_stage`` (bool) and ``first_rank`` (int >= 1: where a part's first chunk
+    was in the whole). The value is the ``top_k`` best chunks, best first, equals in their
+    first order (see `merging`); each is a new dict with ``score`` replaced, the former one
+    under ``first_score`` and its former position, from 1, under ``first_rank``. ``sources``
+    are those chunks. No chunks give none. ``usage`` counts ``items`` (chunks) and
+    ``tokens`` computed, not those taken from a cache.
     Errors of an item, none of which touches its batch-mates: ``invalid_argument``,
     ``empty_text``, ``not_finite``, ``engine_failed``.
     """
@@ -113,16 +116,17 @@ class RerankEngine:
     def _plan(self, job: Job) -> Plan:
         if job.item.verb not in self.verbs:
             raise _bad(f"this engine has no verb {job.item.verb!r}")
-        query, chunks, top_k = _arguments(job.item.args)
-        request = Request(
-            query, [clean_text(chunk["text"]) for chunk in chunks], job.item.trust_scope
-        )
+        ask = _arguments(job.item.args)
+        chunks = ask.chunks
+        texts = [clean_text(chunk["text"]) for chunk in chunks]
+        request = Request(ask.query, texts, job.item.trust_scope)
         pieces = self._scorer.pieces(request) if chunks else []
 
         def assemble(results: list[Any]) -> None:
             scores = self._scorer.scores(request, results) if chunks else []
             _check_finite(chunks, scores)
-            best = ranked(chunks, scores)[:top_k]
+            whole = ranked(chunks, scores, ask.first_rank)
+            best = merge_ranked([whole], ask.top_k, fuse_first_stage=ask.fuse)
             tokens = sum(min(p.length, self._scorer.max_tokens) for p in pieces)
             job.succeed(
                 best,
@@ -133,20 +137,21 @@ class RerankEngine:
         return Plan(job, pieces, assemble)
 
 
-def ranked(
-    chunks: Sequence[Mapping[str, Any]], scores: Sequence[float]
-) -> list[dict[str, Any]]:
-    """New chunks with their scores, best first, equals in their first order."""
-    order = sorted(range(len(chunks)), key=lambda i: -scores[i])  # sorting is stable
-    return [
-        {**chunks[i], "score": scores[i], "first_score": chunks[i].get("score")}
-        for i in order
-    ]
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """An item's arguments, checked."""
+
+    query: str
+    chunks: list[dict[str, Any]]
+    top_k: int
+    fuse: bool
+    first_rank: int
 
 
-def _arguments(args: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]], int]:
-    """Query, chunks and top_k of an item, checked. Errors: `NodeError`."""
+def _arguments(args: Mapping[str, Any]) -> _Ask:
+    """The arguments of an item, checked. Errors: `NodeError`."""
     query, chunks, top_k = args.get("query"), args.get("chunks"), args.get("top_k")
+    fuse, first_rank = args.get("fuse_first_stage", False), args.get("first_rank", 1)
     if not isinstance(query, str):
         raise _bad(f"'query' is a str, not {type(query).__name__}")
     query = clean_text(query)
@@ -156,8 +161,11 @@ def _arguments(args: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]], int]
             hint="Pass a query that is not blank.",
             code="empty_text",
         )
-    if type(top_k) is not int or top_k < 1:
-        raise _bad(f"'top_k' is a whole number of at least 1, not {top_k!r}")
+    for name, number in (("top_k", top_k), ("first_rank", first_rank)):
+        if type(number) is not int or number < 1:
+            raise _bad(f"{name!r} is a whole number of at least 1, not {number!r}")
+    if not isinstance(fuse, bool):
+        raise _bad(f"'fuse_first_stage' is a bool, not {fuse!r}")
     if not isinstance(chunks, list | tuple):
         raise _bad(f"'chunks' is a list, not {type(chunks).__name__}")
     for i, chunk in enumerate(cast(Sequence[Any], chunks)):
@@ -165,7 +173,8 @@ def _arguments(args: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]], int]
             raise _bad(f"chunks[{i}] is not a record but {type(chunk).__name__}")
         if not isinstance(cast(Mapping[str, Any], chunk).get("text"), str):
             raise _bad(f"chunks[{i}] has no text field 'text'")
-    return query, cast(list[dict[str, Any]], list(chunks)), top_k
+    records = cast(list[dict[str, Any]], list(chunks))
+    return _Ask(query, records, cast(int, top_k), fuse, first_rank)
 
 
 def _check_finite(chunks: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> None:

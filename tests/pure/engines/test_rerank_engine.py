@@ -20,6 +20,7 @@ from herasys_rt.engines.rerank.late_interaction import (
     max_sim,
     unit_rows,
 )
+from herasys_rt.engines.rerank.merging import merge_ranked, split
 from herasys_rt.errors import ConfigError
 from herasys_rt.graph import codec
 from tests.outcome_sink import OutcomeSink
@@ -103,8 +104,8 @@ CHUNKS = [
 def test_chunks_come_best_first_and_keep_their_first_score(bench: Bench):
     outcome = bench.one(query="red apple green", chunks=CHUNKS, top_k=2)
     assert outcome.value == [
-        {**CHUNKS[2], "score": 3.0, "first_score": 0.7},
-        {**CHUNKS[0], "score": 2.0, "first_score": 0.9},
+        {**CHUNKS[2], "score": 3.0, "first_score": 0.7, "first_rank": 3},
+        {**CHUNKS[0], "score": 2.0, "first_score": 0.9, "first_rank": 1},
     ]
     assert outcome.sources == [
         {"id": "c", "source": "s-c", "score": 3.0, "text": "red green apple"},
@@ -132,7 +133,42 @@ def test_no_chunks_give_none(bench: Bench):
 
 def test_a_chunk_without_a_score_gets_one(bench: Bench):
     outcome = bench.one(query="red", chunks=[{"id": "x", "text": "red"}], top_k=1)
-    assert outcome.value == [{"id": "x", "text": "red", "score": 1.0, "first_score": None}]
+    (best,) = outcome.value
+    assert (best["score"], best["first_score"]) == (1.0, None)
+
+
+def test_the_first_stage_fuses_with_the_scores_by_rank(bench: Bench):
+    args = {"query": "red green apple", "chunks": CHUNKS, "top_k": 4}
+    plain = bench.one(**args).value
+    fused = bench.one(**args, fuse_first_stage=True)
+    assert [c["id"] for c in plain] == ["c", "a", "b", "d"]
+    # a was first and is second, c was third and is first: 1/61 + 1/62 beats 1/63 + 1/61.
+    assert [c["id"] for c in fused.value] == ["a", "c", "b", "d"]
+    assert fused.value[0]["score"] == 1 / 61 + 1 / 62
+    assert (fused.value[0]["rerank_score"], fused.value[0]["first_score"]) == (2.0, 0.9)
+    assert fused.sources[0]["score"] == fused.value[0]["score"]
+    codec.encode(fused.value)
+
+
+def test_reranking_twice_keeps_the_last_first_stage(bench: Bench):
+    once = bench.one(query="pear", chunks=CHUNKS, top_k=4).value
+    again = bench.one(query="red", chunks=once, top_k=4).value
+    assert [(c["id"], c["first_rank"], c["first_score"]) for c in again] == [
+        ("a", 3, 0.0),
+        ("c", 4, 0.0),
+        ("b", 1, 1.0),
+        ("d", 2, 1.0),
+    ]
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_parts_of_a_rerank_on_the_engine_merge_into_the_whole(bench: Bench, fuse: bool):
+    chunks = [chunk(str(i), text) for i, text in enumerate(["red", "a", "red a"] * 4)]
+    args = {"query": "red a", "chunks": chunks, "top_k": 5, "fuse_first_stage": fuse}
+    whole = bench.one(**args).value
+    parts = bench.ask(**{f"part{i}": part for i, part in enumerate(split(args, 3))})
+    values = [parts[f"part{i}"].value for i in range(3)]
+    assert merge_ranked(values, 5, fuse_first_stage=fuse) == whole
 
 
 def test_items_of_a_batch_share_passes(bench: Bench):
@@ -152,6 +188,8 @@ def test_items_of_a_batch_share_passes(bench: Bench):
         ({"top_k": 0}, "invalid_argument"),
         ({"top_k": True}, "invalid_argument"),
         ({"top_k": 1.5}, "invalid_argument"),
+        ({"fuse_first_stage": 1}, "invalid_argument"),
+        ({"first_rank": 0}, "invalid_argument"),
         ({"chunks": "text"}, "invalid_argument"),
         ({"chunks": ["text"]}, "invalid_argument"),
         ({"chunks": [{"id": "a"}]}, "invalid_argument"),

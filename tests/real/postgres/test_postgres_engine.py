@@ -366,4 +366,4 @@ def test_unknown_options_are_refused_with_the_known_ones(dsn: str) -> None:
 def test_describe_names_what_answers_depend_on(engine: Engine) -> None:
     facts = engine.describe()
     assert "pgvector 0.8" in facts["fingerprint"]
-    assert engine.verbs == {"pg.search", "pg.write"}
+    assert engine.verbs == {"pg.search", "pg.text", "pg.hybrid", "pg.write", "pg.delete"}
