@@ -21,7 +21,7 @@ from herasys_rt.errors import ConfigError
 
 ENV_PREFIX = source.ENV_PREFIX
 
-Resource = Literal["llm", "embedding", "rerank", "retrieval"]
+Resource = Literal["llm", "embedding", "rerank", "retrieval", "search", "python"]
 EngineName = Literal[
     "vllm",
     "openai",
@@ -30,6 +30,8 @@ EngineName = Literal[
     "late_interaction",
     "cross_encoder",
     "pgvector",
+    "web_search",
+    "python",
     "modelled",
 ]
 
@@ -38,8 +40,12 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "embedding": ("sentence_transformers", "vllm_pooling", "modelled"),
     "rerank": ("late_interaction", "cross_encoder", "modelled"),
     "retrieval": ("pgvector", "modelled"),
+    "search": ("web_search", "modelled"),
+    "python": ("python", "modelled"),
 }
 """Resource type -> engines that serve it."""
+
+_WITHOUT_MODEL = ("retrieval", "search", "python")
 
 
 class _Section(pydantic.BaseModel):
@@ -106,7 +112,10 @@ class ReuseConfig(_Section):
 
     max_bytes: int = pydantic.Field(default=256 * 1024 * 1024, ge=0)
     max_entries: int = pydantic.Field(default=100_000, ge=0)
-    ttl_s: dict[str, pydantic.PositiveFloat] = {"llm.generate": 3600.0}
+    ttl_s: dict[str, pydantic.PositiveFloat] = {
+        "llm.generate": 3600.0,
+        "http.search": 300.0,
+    }
     """Seconds a result of a verb stays reusable; verbs not named here have no limit."""
 
 
@@ -249,9 +258,10 @@ def _pool_faults(pool: PoolConfig) -> list[str]:
             f"engine {pool.engine!r} does not serve resource {pool.resource!r} "
             f"(engines that do: {fitting})"
         )
-    elif pool.resource == "retrieval" and pool.model is not None:
-        faults.append("a retrieval pool has no model; remove 'model'")
-    elif pool.resource != "retrieval" and pool.engine != "modelled" and not pool.model:
+    elif pool.resource in _WITHOUT_MODEL:
+        if pool.model is not None:
+            faults.append(f"a {pool.resource} pool has no model; remove 'model'")
+    elif pool.engine != "modelled" and not pool.model:
         faults.append(f"engine {pool.engine!r} needs a model; add 'model: ...'")
     if pool.role != "both" and pool.resource != "llm":
         faults.append(f"role {pool.role!r} exists for resource 'llm' only")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -20,10 +21,12 @@ import pydantic
 
 from herasys_rt.clock import monotonic_s
 from herasys_rt.config import PoolConfig
+from herasys_rt.engines import modelled_tools
 from herasys_rt.engines.options import EngineOptions, read_options
 from herasys_rt.engines.protocol import Engine, Item, Outcome, Sink, Snapshot
 from herasys_rt.engines.slices import SLICE_S
-from herasys_rt.errors import ErrorInfo
+from herasys_rt.engines.structured import form_of, modelled_value
+from herasys_rt.errors import ErrorInfo, NodeError
 from herasys_rt.graph import codec
 
 
@@ -65,7 +68,13 @@ class _Step:
 class ModelledEngine:
     """`Engine` for every verb. With all times zero an item ends inside `submit`."""
 
-    verbs = frozenset({"llm.generate", "embed", "rerank", "pg.search", "pg.write"})
+    verbs = frozenset(
+        {
+            *("llm.generate", "embed", "rerank"),
+            *("pg.search", "pg.text", "pg.hybrid", "pg.write", "pg.delete"),
+            *modelled_tools.MAKERS,
+        }
+    )
 
     def __init__(self, pool: PoolConfig, options: ModelledOptions) -> None:
         self._options = options
@@ -83,7 +92,11 @@ class ModelledEngine:
             "embed": self._embed,
             "rerank": _rerank,
             "pg.search": self._search,
+            "pg.text": self._search,
+            "pg.hybrid": self._search,
             "pg.write": self._write,
+            "pg.delete": self._delete,
+            **modelled_tools.MAKERS,
         }
 
     def start(self, sink: Sink) -> None:
@@ -110,7 +123,7 @@ class ModelledEngine:
         if self._instant:
             for item in items:
                 outcome = self._outcome(item)
-                if item.stream and isinstance(outcome.value, str):
+                if _is_read(item, outcome):
                     self._sink.piece(item.key, outcome.value, self._options.tokens)
                 self._sink.finished(item.key, outcome)
             return
@@ -148,15 +161,13 @@ class ModelledEngine:
         """Put an item's pieces and its end into the heap."""
         now = monotonic_s()
         outcome = self._outcome(item)
-        took_s, due_s = batch_s, now + batch_s
-        if isinstance(outcome.value, str) and item.verb == "llm.generate":
+        took_s = batch_s
+        if outcome.error is None and item.verb == "llm.generate":
             first_s = self._options.base_s + self._options.per_item_s
-            count = outcome.usage["completion_tokens"]
+            count = outcome.usage["completion_tokens"] // form_of(item.args).n
             took_s = first_s + self._options.per_token_s * count
-            # Summed as the pieces' times are: rounding must not put the end first.
-            due_s = now + first_s + self._options.per_token_s * count
-            if item.stream:
-                self._plan_pieces(item.key, outcome.value, now + first_s, count)
+            if _is_read(item, outcome):
+                self._plan_pieces(item.key, outcome.value, now + took_s, count)
         ended = Outcome(
             value=outcome.value,
             error=outcome.error,
@@ -166,16 +177,17 @@ class ModelledEngine:
             truncated=outcome.truncated,
             run_s=took_s,
         )
-        self._push(due_s, _Step(item.key, outcome=ended))
+        self._push(now + took_s, _Step(item.key, outcome=ended))
 
-    def _plan_pieces(self, key: str, text: str, first_s: float, count: int) -> None:
+    def _plan_pieces(self, key: str, text: str, end_s: float, count: int) -> None:
         per_token_s = self._options.per_token_s
         step = max(1, math.ceil(SLICE_S / per_token_s)) if per_token_s else count
         words = text.split(" ")
         for at in range(0, count, step):
             part = words[at : at + step]
             lead = " " if at else ""
-            due_s = first_s + per_token_s * (at + len(part))
+            # Counted back from the end, so that rounding puts no piece behind it.
+            due_s = end_s - per_token_s * max(count - at - len(part), 0)
             self._push(due_s, _Step(key, lead + " ".join(part), len(part)))
 
     def _push(self, due_s: float, step: _Step) -> None:
@@ -209,13 +221,17 @@ class ModelledEngine:
             return _failed(f"modelled failure: the arguments contain {fail!r}")
         try:
             return make(item.args)
+        except NodeError as e:
+            return Outcome(error=e.info())
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             return _failed(f"arguments of {item.verb} are wrong: {e!r}", "invalid_argument")
 
     def _generate(self, args: dict[str, Any]) -> Outcome:
+        form = form_of(args)
         most = args.get("max_tokens") or self._options.tokens
         count = min(self._options.tokens, most)
         text = f"modelled:{_digest(args)[:8]}" + " word" * (count - 1)
+        value = modelled_value(form, text, _picker(args))
         sources = [
             {key: chunk.get(key) for key in ("id", "source", "score", "text")}
             for value in args.values()
@@ -224,10 +240,14 @@ class ModelledEngine:
             if isinstance(chunk, dict) and "text" in chunk and "id" in chunk
         ]
         return Outcome(
-            value=text,
-            usage={"prompt_tokens": 1, "completion_tokens": count, "cached_tokens": 0},
+            value=value,
+            usage={
+                "prompt_tokens": 1,
+                "completion_tokens": count * form.n,
+                "cached_tokens": 0,
+            },
             sources=sources,
-            truncated=count < self._options.tokens,
+            truncated=form.is_free and count < self._options.tokens,
         )
 
     def _embed(self, args: dict[str, Any]) -> Outcome:
@@ -272,16 +292,32 @@ class ModelledEngine:
         )
 
     def _write(self, args: dict[str, Any]) -> Outcome:
-        name, chunks = args["collection"], args["embedded"]["chunks"]
+        chunks = args["embedded"]["chunks"]
+        documents = len({chunk.get("source") for chunk in chunks})
+        return self._changed_collection(args["collection"], documents, len(chunks))
+
+    def _delete(self, args: dict[str, Any]) -> Outcome:
+        ids = args.get("ids")
+        gone = 1 if ids is None else len(ids)
+        return self._changed_collection(args["collection"], int(ids is None), gone)
+
+    def _changed_collection(self, name: str, documents: int, chunks: int) -> Outcome:
         revision = self._revisions[name] = self._revisions.get(name, 0) + 1
         value = {
             "collection": name,
-            "documents": len({chunk.get("source") for chunk in chunks}),
-            "chunks": len(chunks),
+            "documents": documents,
+            "chunks": chunks,
             "revision": revision,
         }
         self._sink.collection_changed(name, revision)
         return Outcome(value=value, usage={"items": 1}, revisions={name: revision})
+
+
+def _is_read(item: Item, outcome: Outcome) -> bool:
+    """Whether the item's value is a text that somebody reads while it is made."""
+    if not item.stream or outcome.error is not None or item.verb != "llm.generate":
+        return False
+    return form_of(item.args).is_text
 
 
 def _rerank(args: dict[str, Any]) -> Outcome:
@@ -293,6 +329,17 @@ def _rerank(args: dict[str, Any]) -> Outcome:
     scored.sort(key=lambda chunk: (-chunk["score"], str(chunk.get("id"))))
     best = scored[: args.get("top_k") or len(scored)]
     return Outcome(value=best, usage={"items": len(scored)}, sources=best)
+
+
+def _picker(args: dict[str, Any]) -> Callable[[int], int]:
+    """Choices that depend on the arguments alone."""
+    seed, asked = _digest(args), itertools.count()
+
+    def pick(below: int) -> int:
+        drawn = hashlib.sha256(f"{seed}.{next(asked)}".encode()).digest()
+        return int.from_bytes(drawn[:8], "big") % below
+
+    return pick
 
 
 def _digest(value: Any) -> str:

@@ -28,18 +28,21 @@ from herasys_rt.engines.remote import (
     Completion,
     EndpointError,
     answer_of,
+    asking,
+    parts_of,
     refusal,
     retry_after_s,
     sse_events,
 )
 from herasys_rt.engines.slices import Slices
+from herasys_rt.engines.structured import form_of, is_cut, value_of
 from herasys_rt.errors import ConfigError, EnvironmentFaultError, ErrorInfo, HerasysError
 
 if TYPE_CHECKING:
     import httpx
 
 VERB = "llm.generate"
-_EXTRAS = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+_EXTRAS = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "min_tokens": 0}
 """Fields that only some servers know, with the value that needs no saying."""
 
 
@@ -238,23 +241,26 @@ class OpenAIEngine:
             )
         prompt = prompting.render(item.args)
         sampling = prompting.sampling(item.args)
-        body = self._body(prompt.messages, sampling, item.stream)
+        form = form_of(item.args)
+        stream = item.stream and form.is_text
+        body = self._body(prompt.messages, sampling, stream) | asking(form, sampling)
         self._sink.started(item.key)
-        got = Completion()
+        got = Completion(stream)
         try:
-            await self._request(item, body, got)
+            await self._request(item.key, body, got)
         except _Reset:
             if got.texts:
                 raise
-            await self._request(item, body, got)
-        cut = got.reason == "length"
+            await self._request(item.key, body, got)
+        parts = parts_of(got, form, self._where)
         made = got.usage.get("completion_tokens", 0)
+        cut = is_cut(form, parts)
         return Outcome(
-            value="".join(got.texts),
+            value=value_of(form, parts, sampling.max_tokens),
             usage=got.usage,
             sources=prompt.sources,
             truncated=cut,
-            partial=cut and made < sampling.max_tokens,
+            partial=cut and made < sampling.max_tokens * len(parts),
             run_s=monotonic_s() - live.began_s,
         )
 
@@ -266,7 +272,7 @@ class OpenAIEngine:
     ) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": messages,
+            "messages": prompting.defused(messages),
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -284,7 +290,7 @@ class OpenAIEngine:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return body
 
-    async def _request(self, item: Item, body: dict[str, Any], got: Completion) -> None:
+    async def _request(self, key: str, body: dict[str, Any], got: Completion) -> None:
         import httpx
 
         await self._wait_turn()
@@ -295,11 +301,11 @@ class OpenAIEngine:
                     raise refusal(reply.status_code, await reply.aread(), self._where)
                 kind = reply.headers.get("content-type", "")
                 if kind.startswith("text/event-stream"):
-                    await self._follow(item.key, reply, got)
+                    await self._follow(key, reply, got)
                 else:
                     answer_of(await reply.aread(), kind, self._where, got)
-                    if item.stream:
-                        self._slices.push(item.key, "".join(got.texts), got.tokens)
+                    if got.streams:
+                        self._slices.push(key, "".join(got.texts), got.tokens)
         except httpx.TimeoutException as e:
             raise EndpointError(
                 f"{self._where} was silent for {self._options.timeout_s:g} s",

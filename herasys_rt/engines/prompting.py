@@ -1,36 +1,46 @@
-"""From the arguments of ``llm.generate`` to a prompt and sampling parameters. Pure.
+"""From the arguments of ``llm.generate`` to chat messages and sampling parameters. Pure.
 
 Arguments by port name: ``prompt`` (a template with ``{name}`` placeholders, ``{{`` and
-``}}`` for braces), its values under ``var:NAME``, ``system`` (literal text), and the
-sampling fields of `Sampling`. Everything wrong is a `NodeError` of that one item.
+``}}`` for braces) or ``messages`` (a list: ``{"role", "content"}`` with a template as
+content, or ``"{name}"`` for messages that are a value), the values under ``var:NAME``,
+``system`` (literal text), and the sampling fields of `Sampling`. Everything wrong is a
+`NodeError` of that one item.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from herasys_rt.errors import NodeError
+from herasys_rt.graph.prompts import VAR, Message, message_fault
 from herasys_rt.graph.template import TemplateError, placeholders, template_parts
+from herasys_rt.graph.text import are_chunks, text_of
 
-__all__ = ["VAR", "RenderedPrompt", "Sampling", "placeholders", "render", "sampling"]
-
-VAR = "var:"
-"""Prefix of the arguments that hold placeholder values."""
+__all__ = [
+    "VAR",
+    "Message",
+    "RenderedPrompt",
+    "Sampling",
+    "defused",
+    "placeholders",
+    "render",
+    "sampling",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedPrompt:
-    """Chat messages (``role``, ``content``) and the chunks that they were made from.
+    """Chat messages and the chunks that they were made from.
 
     ``sources`` are dicts with ``id``, ``source``, ``score`` and ``text``, in order of
     appearance, each id once.
     """
 
-    messages: list[dict[str, str]]
+    messages: list[Message]
     sources: list[dict[str, Any]]
 
 
@@ -39,8 +49,9 @@ class Sampling:
     """Sampling parameters; an omitted one has the value that the engine would use.
 
     ``temperature`` 0 is greedy. ``top_k`` 0 or -1 means all tokens, ``top_p`` 1 likewise.
-    ``max_tokens`` bounds the completion. ``stop`` strings end the text and are not part
-    of it. ``seed`` None draws a fresh one where sampling is random.
+    ``max_tokens`` bounds the completion, which does not end by itself before
+    ``min_tokens``. ``stop`` strings end the text and are not part of it. ``seed`` None
+    draws a fresh one where sampling is random.
     """
 
     temperature: float = 0.0
@@ -48,6 +59,7 @@ class Sampling:
     top_k: int = 0
     min_p: float = 0.0
     max_tokens: int = 128
+    min_tokens: int = 0
     stop: tuple[str, ...] = ()
     seed: int | None = None
     presence_penalty: float = 0.0
@@ -61,6 +73,7 @@ _RANGES: dict[str, tuple[type, float, float]] = {
     "top_k": (int, -1, 2**31 - 1),
     "min_p": (float, 0.0, 1.0),
     "max_tokens": (int, 1, 2**31 - 1),
+    "min_tokens": (int, 0, 2**31 - 1),
     "seed": (int, -(2**63), 2**63 - 1),
     "presence_penalty": (float, -2.0, 2.0),
     "frequency_penalty": (float, -2.0, 2.0),
@@ -69,34 +82,21 @@ _RANGES: dict[str, tuple[type, float, float]] = {
 
 
 def render(args: Mapping[str, Any]) -> RenderedPrompt:
-    """The prompt of one ``llm.generate`` item.
+    """The messages of one ``llm.generate`` item.
 
-    Values are put in as they are: braces inside them are text. Errors: `NodeError` with
-    the code ``invalid_prompt``.
+    Values are put in as they are: braces inside them are text. A system text precedes
+    the messages, or the system message that is there. Errors: `NodeError` with the code
+    ``invalid_prompt``.
     """
-    template = args.get("prompt")
-    if not isinstance(template, str):
-        _refuse("prompt", f"the prompt is {type(template).__name__}, not text")
-    pieces: list[str] = []
-    sources: dict[str, dict[str, Any]] = {}
-    for name, literal in _parts(template):
-        if not name:
-            pieces.append(literal)
-            continue
-        if VAR + name not in args:
-            given = sorted(key[len(VAR) :] for key in args if key.startswith(VAR))
-            _refuse(
-                name,
-                f"the prompt asks for {{{name}}} and no value of that name was given",
-                f"Pass {name}=...; given: {', '.join(given) or 'none'}. "
-                "A literal brace is written twice.",
-            )
-        value = args[VAR + name]
-        pieces.append(_text(name, value))
-        _collect(value, sources)
-    return RenderedPrompt(
-        _messages(args.get("system"), "".join(pieces)), [*sources.values()]
-    )
+    used: list[Any] = []
+    given = args.get("messages")
+    if given is None:
+        messages = [{"role": "user", "content": _filled(args.get("prompt"), args, used)}]
+    else:
+        messages = list(_conversation(given, args, used))
+    messages = _with_system(args.get("system"), messages)
+    _check_conversation(messages, "prompt" if given is None else "messages")
+    return RenderedPrompt(messages, _sources(used))
 
 
 def sampling(args: Mapping[str, Any]) -> Sampling:
@@ -116,7 +116,130 @@ def sampling(args: Mapping[str, Any]) -> Sampling:
         ):
             _refuse_sampling("stop", stop, "a list of non-empty strings")
         given["stop"] = tuple(stops)  # pyright: ignore[reportUnknownArgumentType]
-    return Sampling(**given)
+    found = Sampling(**given)
+    if found.min_tokens > found.max_tokens:
+        wanted = f"an integer up to max_tokens ({found.max_tokens})"
+        _refuse_sampling("min_tokens", found.min_tokens, wanted)
+    return found
+
+
+_MARKER = re.compile(
+    r"<\|[^<>|\s]{1,40}\|>|<(?=(?:start|end)_of_turn>)|<<SYS>>"
+    r"|\[/?(?:INST|SYSTEM_PROMPT)\]|<(?=/?s>|bos>|eos>|\uff5c)"
+)
+"""What models mark turns with: ``<|im_start|>``, ``<start_of_turn>``, ``[INST]``, ..."""
+
+
+def defused(messages: list[Message]) -> list[Message]:
+    """The messages for an endpoint that makes tokens of them by itself.
+
+    What looks like a mark between turns gets an invisible character (U+2060) after its
+    first one, so that text from a document cannot begin a turn of its own.
+    """
+
+    def broken(found: re.Match[str]) -> str:
+        return found[0][0] + "\u2060" + found[0][1:]
+
+    return [m | {"content": _MARKER.sub(broken, m["content"])} for m in messages]
+
+
+def _filled(template: Any, args: Mapping[str, Any], used: list[Any]) -> str:
+    """A template with its values put in; they are added to ``used``."""
+    if not isinstance(template, str):
+        _refuse("prompt", f"the prompt is {type(template).__name__}, not text")
+    pieces: list[str] = []
+    for name, literal in _parts(template):
+        if not name:
+            pieces.append(literal)
+            continue
+        value = _value(name, args)
+        used.append(value)
+        nothing = isinstance(value, list) and not value  # no passage was found
+        try:
+            pieces.append("" if nothing else text_of(value))
+        except ValueError as e:
+            _refuse(name, f"the value of {{{name}}}: {e}")
+    return "".join(pieces)
+
+
+def _value(name: str, args: Mapping[str, Any]) -> Any:
+    if VAR + name not in args:
+        given = sorted(key[len(VAR) :] for key in args if key.startswith(VAR))
+        _refuse(
+            name,
+            f"the prompt asks for {{{name}}} and no value of that name was given",
+            f"Pass {name}=...; given: {', '.join(given) or 'none'}. "
+            "A literal brace is written twice.",
+        )
+    return args[VAR + name]
+
+
+def _conversation(
+    given: Any, args: Mapping[str, Any], used: list[Any]
+) -> Iterator[Message]:
+    """The messages of a list: templates filled, values of messages put in between."""
+    for where, item in _numbered(given, "messages"):
+        if isinstance(item, str):
+            names = [name for name, _ in _parts(item)]
+            if len(names) != 1 or not names[0]:
+                _refuse(where, f"{where} is {item[:40]!r}, which is no {{placeholder}}")
+            value = _value(names[0], args)
+            if isinstance(value, dict):  # one message
+                value = [value]
+            for place, message in _numbered(value, names[0]):
+                yield _checked(message, place)
+        else:
+            message = _checked(item, where)
+            yield message | {"content": _filled(message["content"], args, used)}
+
+
+def _numbered(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, list | tuple):
+        fits = 'A list of {"role": ..., "content": ...}.'
+        _refuse(name, f"{name} is {type(value).__name__}, no list of messages", fits)
+    for i, item in enumerate(cast("list[Any]", value)):
+        yield f"{name}[{i}]", item
+
+
+def _checked(message: Any, where: str) -> Message:
+    """A message as it is: role and content and nothing else."""
+    fault = message_fault(message)
+    if fault is not None:
+        problem, fits = fault
+        _refuse(where, f"{where} {problem}", f"It may be: {fits}.")
+    return cast(Message, message)
+
+
+def _with_system(system: Any, messages: list[Message]) -> list[Message]:
+    if system is None or system == "":
+        return messages
+    if not isinstance(system, str):
+        _refuse("system", f"the system text is {type(system).__name__}, not text")
+    if messages and messages[0]["role"] == "system":
+        both = f"{system}\n\n{messages[0]['content']}"
+        return [{"role": "system", "content": both}, *messages[1:]]
+    return [{"role": "system", "content": system}, *messages]
+
+
+def _check_conversation(messages: list[Message], name: str) -> None:
+    for i, message in enumerate(messages):
+        role, content = message["role"], message["content"]
+        where = "system" if role == "system" else name
+        if role == "system" and i:
+            fits = "Put it first, or say it as the user."
+            _refuse(name, f"{name}[{i}] is a system message, which comes first", fits)
+        if role == "user" and not content.strip():
+            subject = "the prompt" if name == "prompt" else f"{name}[{i}]"
+            _refuse(name, f"{subject} is empty", "Give the model something to answer.")
+        try:
+            content.encode()
+        except UnicodeEncodeError as e:
+            problem = f"the {where} text holds a lone surrogate at character {e.start}"
+            _refuse(where, problem)
+    if not messages or messages[-1]["role"] != "user":
+        last = messages[-1]["role"] if messages else "nobody"
+        fits = "End with a user's message: the model answers it."
+        _refuse(name, f"the last one to speak in {name} is {last}", fits)
 
 
 def _parts(template: str) -> list[tuple[str, str]]:
@@ -126,64 +249,20 @@ def _parts(template: str) -> list[tuple[str, str]]:
         _refuse("prompt", e.message, e.hint)
 
 
-def _messages(system: Any, user: str) -> list[dict[str, str]]:
-    if system is not None and not isinstance(system, str):
-        _refuse("system", f"the system text is {type(system).__name__}, not text")
-    if not user.strip():
-        _refuse("prompt", "the prompt is empty", "Give the model something to answer.")
-    for name, text in (("system", system or ""), ("prompt", user)):
-        try:
-            text.encode()
-        except UnicodeEncodeError as e:
-            _refuse(name, f"the {name} text holds a lone surrogate at character {e.start}")
-    head = [{"role": "system", "content": system}] if system else []
-    return [*head, {"role": "user", "content": user}]
-
-
-def _text(name: str, value: Any) -> str:
-    """A placeholder's value as text: text as it is, chunks as numbered passages, lists
-    of text one a line, everything else as JSON."""
-    if isinstance(value, str):
-        return value
-    if _are_chunks(value):
-        return "\n\n".join(_passage(i, chunk) for i, chunk in enumerate(value, 1))
-    if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):  # pyright: ignore[reportUnknownVariableType]
-        return "\n".join(value)  # pyright: ignore[reportUnknownArgumentType]
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError) as e:
-        _refuse(name, f"the value of {{{name}}} cannot be written as text: {e}")
-
-
-def _are_chunks(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)  # pyright: ignore[reportUnknownArgumentType]
-        and all(
-            isinstance(v, dict) and isinstance(v.get("text"), str) and "id" in v  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-            for v in value  # pyright: ignore[reportUnknownVariableType]
-        )
-    )
-
-
-def _passage(number: int, chunk: Mapping[str, Any]) -> str:
-    source = chunk.get("source")
-    head = f"[{number}] ({source})" if source else f"[{number}]"
-    return f"{head} {chunk['text']}"
-
-
-def _collect(value: Any, sources: dict[str, dict[str, Any]]) -> None:
-    if not _are_chunks(value):
-        return
-    for chunk in value:
+def _sources(used: list[Any]) -> list[dict[str, Any]]:
+    sources: dict[str, dict[str, Any]] = {}
+    for chunk in (chunk for value in used if are_chunks(value) for chunk in value):
         key = str(chunk["id"])
-        if key not in sources:
-            sources[key] = {
+        sources.setdefault(
+            key,
+            {
                 "id": key,
                 "source": chunk.get("source", ""),
                 "score": chunk.get("score"),
                 "text": chunk["text"],
-            }
+            },
+        )
+    return [*sources.values()]
 
 
 def _number(name: str, value: Any) -> float | int:

@@ -12,13 +12,18 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
+from herasys_rt.engines.prompting import Sampling
+from herasys_rt.engines.structured import AnswerForm, Part
 from herasys_rt.errors import ErrorInfo, NodeError
+from herasys_rt.graph.schemas import Schema
 
 LONGEST_WAIT_S = 60.0
 """Most of a server's ``Retry-After`` that is honoured, in seconds."""
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _SHOWN = 300
+_WRAP = "value"
+"""The property that holds an answer which is no object."""
 
 
 class EndpointError(NodeError):
@@ -47,10 +52,16 @@ class EndpointError(NodeError):
 
 @dataclass(slots=True)
 class Completion:
-    """An answer as far as it has come: text parts, why it ended, what it consumed."""
+    """An answer as far as it has come: text parts, why it ended, what it consumed.
 
+    ``streams`` says that somebody listens. ``choices`` are a whole answer's, as the
+    server sent them.
+    """
+
+    streams: bool = False
     texts: list[str] = field(default_factory=list[str])
     reason: str = ""
+    choices: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     usage: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
@@ -74,7 +85,8 @@ class Completion:
 
     def take_whole(self, answer: dict[str, Any]) -> None:
         """Fill in from an answer that is no stream. Errors: KeyError, IndexError ..."""
-        choice = answer["choices"][0]
+        self.choices = sorted(answer["choices"], key=lambda c: c.get("index") or 0)
+        choice = self.choices[0]
         self.texts = [choice["message"].get("content") or ""]
         self.reason = choice.get("finish_reason") or "stop"
         self._count(answer.get("usage"))
@@ -100,6 +112,119 @@ def answer_of(data: bytes, kind: str, where: str, into: Completion) -> None:
         into.take_whole(answer)
     except (KeyError, IndexError, TypeError, AttributeError) as e:
         raise _foreign(where, f"JSON without choices ({e!r})") from e
+
+
+def asking(form: AnswerForm, sampling: Sampling) -> dict[str, Any]:
+    """The fields of a request that ask for a form.
+
+    What is no object is asked for inside one: not every server takes another schema at
+    the top. Choices are the values of an enumeration.
+    """
+    body: dict[str, Any] = {}
+    if (drawn := form.drawn(sampling.temperature)) > 1:
+        body["n"] = drawn
+    if form.logprobs is not None:
+        body |= {"logprobs": True, "top_logprobs": form.logprobs}
+    if not form.is_free:
+        schema = _sent_schema(form)
+        name = {"name": "answer", "schema": schema, "strict": _is_strict(schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": name}
+    return body
+
+
+def parts_of(got: Completion, form: AnswerForm, where: str) -> list[Part]:
+    """The answers of a completion, in order. Errors: `EndpointError`."""
+    if not got.choices:
+        return [Part("".join(got.texts), got.tokens, got.reason == "length")]
+    try:
+        each = got.tokens // len(got.choices)  # the server counts them together
+        parts = [_part(choice, each, form, where) for choice in got.choices]
+    except (KeyError, TypeError, AttributeError) as e:
+        raise _foreign(where, f"a choice of another shape ({e!r})") from e
+    if len(parts) not in (1, form.n):
+        raise EndpointError(
+            f"{where} sent {len(parts)} answers where {form.n} were asked for",
+            code="endpoint_refused",
+            hint="The endpoint does not know 'n': ask for one answer at a time.",
+        )
+    return parts
+
+
+def _part(choice: dict[str, Any], tokens: int, form: AnswerForm, where: str) -> Part:
+    message = choice["message"]
+    if message.get("refusal"):
+        raise EndpointError(
+            f"the model at {where} declined: {str(message['refusal'])[:_SHOWN]}",
+            code="endpoint_declined",
+            hint="Ask for something else.",
+        )
+    text = message.get("content") or ""
+    cut = choice.get("finish_reason") == "length"
+    told = ((choice.get("logprobs") or {}).get("content")) or []
+    logprobs = [
+        {"token": t["token"], "logprob": float(t["logprob"])}
+        | {"top": [_token(a) for a in t.get("top_logprobs") or ()]}
+        for t in told
+    ]
+    if not form.is_free:
+        text = _unwrapped(text, form)
+    return Part(text, len(told) or tokens, cut, logprobs)
+
+
+def _token(entry: dict[str, Any]) -> dict[str, Any]:
+    return {"token": entry["token"], "logprob": float(entry["logprob"])}
+
+
+def _sent_schema(form: AnswerForm) -> Schema:
+    if form.choices is not None:
+        inner: Schema = {"type": "string", "enum": [*form.choices]}
+    elif form.guiding_schema.get("type") == "object":
+        return form.guiding_schema
+    else:
+        inner = dict(form.guiding_schema)
+    outer: Schema = {
+        "type": "object",
+        "properties": {_WRAP: inner},
+        "required": [_WRAP],
+        "additionalProperties": False,
+    }
+    for name in ("$defs", "definitions"):  # references start at the top
+        if name in inner:
+            outer[name] = inner.pop(name)
+    return outer
+
+
+def _unwrapped(text: str, form: AnswerForm) -> str:
+    """The answer out of the object that `_sent_schema` put around it; text that is none
+    is left for `value_of` to refuse."""
+    if form.schema is not None and form.guiding_schema.get("type") == "object":
+        return text
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(found, dict) or _WRAP not in found:
+        return text
+    inner: Any = cast(dict[str, Any], found)[_WRAP]
+    if form.choices is not None and isinstance(inner, str):
+        return inner
+    return json.dumps(inner, ensure_ascii=False)
+
+
+def _is_strict(schema: Any) -> bool:
+    """Whether OpenAI's strict mode takes a schema: every object closed, all of its
+    properties required."""
+    if isinstance(schema, list):
+        return all(_is_strict(part) for part in cast(list[Any], schema))
+    if not isinstance(schema, dict):
+        return True
+    known = cast(Schema, schema)
+    if known.get("type") == "object":
+        named = set(known.get("properties", ()))
+        closed = known.get("additionalProperties") is False
+        if not closed or named != set(known.get("required", ())):
+            return False
+    return all(_is_strict(part) for part in known.values())
 
 
 def refusal(status: int, data: bytes, where: str) -> EndpointError:

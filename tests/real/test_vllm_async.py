@@ -45,8 +45,8 @@ PROGRAM = textwrap.dedent(
             with self.changed:
                 assert self.changed.wait_for(done, 120)
 
-    def ask(key, prompt, n, stream=False, **more):
-        args = {"prompt": prompt, "max_tokens": n, **more}
+    def ask(key, prompt, most, stream=False, **more):
+        args = {"prompt": prompt, "max_tokens": most, **more}
         return Item(key, "llm.generate", args, stream)
 
     def engine_processes():
@@ -75,6 +75,15 @@ PROGRAM = textwrap.dedent(
         sink.wait(lambda: {"a", "b", "early"} <= set(sink.ends))
         engine.submit([ask("long", "word " * 300, 400), ask("bad", "{x}", 4)])
         sink.wait(lambda: {"long", "bad"} <= set(sink.ends))
+        schema = json.dumps({"type": "array", "items": {"enum": [1, 2]},
+                             "minItems": 2, "maxItems": 3})
+        engine.submit([
+            ask("json", "Choose.", 24, schema=schema),
+            ask("choice", "Choose.", 24, choices=["left", "right"]),
+            ask("many", "Name an animal.", 4, True, n=3, temperature=1.0, seed=1),
+            ask("told", "Say hello.", 2, logprobs=2),
+        ])
+        sink.wait(lambda: {"json", "choice", "many", "told"} <= set(sink.ends))
         if sys.argv[1] == "killed":
             engine.submit([ask("lost", story, 400, True)])
             sink.wait(lambda: "lost" in sink.pieces)
@@ -130,6 +139,10 @@ def test_the_engine_process_answers_streams_aborts_fails_and_is_gone_after_close
     assert ends["b"][0]["aborted"] and ends["early"][0]["aborted"]
     assert ends["long"][0]["error"] == ["prompt_too_long", False]
     assert ends["bad"][0]["error"] == ["invalid_prompt", False]
+    assert set(ends["json"][0]["value"]) <= {1, 2}
+    assert ends["choice"][0]["value"] in ("left", "right")
+    assert len(ends["many"][0]["value"]) == 3 and "many" not in report["pieces"]
+    assert [len(t["top"]) for t in ends["told"][0]["value"]["logprobs"]] == [2, 2]
     assert ends["lost"][0]["error"] == ["engine_failed", True]
     assert ends["late"][0]["error"] == ["engine_failed", True]
     assert report["fault"]

@@ -147,7 +147,7 @@ class AsyncBackend:
         assert self._llm is not None
         prompt = tokens_input(request.token_ids, cache_salt=request.salt or None)
         async for out in self._llm.generate(prompt, sampling_params(request), request.key):
-            news = progress_of(out, request.key)
+            news = progress_of(out, request)
             if news.reason:
                 self._ended[request.key] = news
             else:

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from herasys_rt.engines.prompting import Sampling
 from herasys_rt.engines.protocol import Snapshot
+from herasys_rt.engines.structured import AnswerForm, Part
 from herasys_rt.errors import ErrorInfo
 
 if TYPE_CHECKING:
-    from vllm.outputs import RequestOutput
-    from vllm.sampling_params import SamplingParams
+    from vllm.outputs import CompletionOutput, RequestOutput
+    from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt ready for the model. ``salt`` separates the prefix cache; ``stream`` asks
-    for text as it is produced rather than once at the end."""
+    """A prompt ready for the model. ``form`` says how many answers and what holds them to
+    a form. ``salt`` separates the prefix cache; ``stream`` asks for text as it is
+    produced rather than once at the end."""
 
     key: str
     token_ids: list[int]
     sampling: Sampling
+    form: AnswerForm
     salt: str
     stream: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """News of one request: new text, made of ``tokens`` new tokens.
+    """News of one request: new text of a streaming one, made of ``tokens`` new tokens.
 
     ``reason`` ends it: ``stop``, ``length``, ``abort`` or ``error``; "" means it goes
-    on. ``cached_tokens`` of the prompt came from the prefix cache.
+    on. ``parts`` are the whole answers of a request that does not stream, in order.
+    ``cached_tokens`` of the prompt came from the prefix cache.
     """
 
     key: str
@@ -41,7 +46,11 @@ class Progress:
     cached_tokens: int = 0
     reason: str = ""
     error: ErrorInfo | None = None
+    parts: tuple[Part, ...] = ()
 
+
+IMPOSSIBLE = -9999.0
+"""The log-probability told of a token that could not have been."""
 
 Receive = Callable[[Sequence[Progress]], None]
 """Takes news from the back end's own thread; must return soon."""
@@ -76,14 +85,18 @@ def sampling_params(request: Request) -> SamplingParams:
     """vLLM's own form of the sampling parameters. Errors: vLLM's validation errors."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-    s = request.sampling
+    s, form = request.sampling, request.form
     kind = RequestOutputKind.DELTA if request.stream else RequestOutputKind.FINAL_ONLY
     return SamplingParams(
+        n=form.drawn(s.temperature),
+        logprobs=form.logprobs,
+        structured_outputs=_guidance(form),
         temperature=s.temperature,
         top_p=s.top_p,
         top_k=s.top_k,
         min_p=s.min_p,
         max_tokens=s.max_tokens,
+        min_tokens=s.min_tokens,
         stop=list(s.stop),
         seed=s.seed,
         presence_penalty=s.presence_penalty,
@@ -93,18 +106,59 @@ def sampling_params(request: Request) -> SamplingParams:
     )
 
 
-def progress_of(output: RequestOutput, key: str) -> Progress:
+def _guidance(form: AnswerForm) -> StructuredOutputsParams | None:
+    """What holds the model to the form while it decodes."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    if form.choices is not None:
+        return StructuredOutputsParams(choice=[*form.choices])
+    if form.schema is not None:
+        return StructuredOutputsParams(json=form.guiding_schema)
+    return None
+
+
+def progress_of(output: RequestOutput, request: Request) -> Progress:
     """The news in one of vLLM's outputs."""
-    part = output.outputs[0]
-    reason = (part.finish_reason or "stop") if output.finished else ""
+    last = output.outputs[-1]
+    ends = [part.finish_reason or "stop" for part in output.outputs]
+    reason = "" if not output.finished else "error" if "error" in ends else ends[-1]
     return Progress(
-        key,
-        part.text,
-        len(part.token_ids),
-        output.num_cached_tokens or 0,
-        reason,
-        failed("vLLM ended the request with an error") if reason == "error" else None,
+        request.key,
+        text=last.text if request.stream else "",
+        tokens=len(last.token_ids) if request.stream else 0,
+        cached_tokens=output.num_cached_tokens or 0,
+        reason=reason,
+        error=failed("vLLM ended the request with an error") if reason == "error" else None,
+        parts=() if request.stream else _parts(output.outputs, request.form.logprobs),
     )
+
+
+def _parts(answers: Sequence[CompletionOutput], top: int | None) -> tuple[Part, ...]:
+    return tuple(
+        Part(
+            answer.text,
+            len(answer.token_ids),
+            cut=answer.finish_reason == "length",
+            logprobs=[] if top is None else _logprobs(answer, top),
+        )
+        for answer in answers
+    )
+
+
+def _logprobs(answer: CompletionOutput, most: int) -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = []
+    tokens: Any = zip(answer.token_ids, answer.logprobs or (), strict=False)
+    for token_id, found in tokens:
+        ranked = sorted(found.items(), key=lambda pair: (-pair[1].logprob, pair[0]))
+        top = [_token(entry) for _, entry in ranked[:most]]
+        told.append(_token(found[token_id]) | {"top": top})
+    return told
+
+
+def _token(entry: Any) -> dict[str, Any]:
+    """A token with its log-probability; one that was impossible gets the least finite."""
+    logprob = entry.logprob if math.isfinite(entry.logprob) else IMPOSSIBLE
+    return {"token": entry.decoded_token or "", "logprob": float(logprob)}
 
 
 def failed(problem: str) -> ErrorInfo:

@@ -21,6 +21,7 @@ from herasys_rt.engines.models import ResolvedModel, resolve_model
 from herasys_rt.engines.options import read_options
 from herasys_rt.engines.protocol import Engine, Item, Outcome, Sink, Snapshot
 from herasys_rt.engines.slices import Slices
+from herasys_rt.engines.structured import Part, form_of, is_cut, value_of
 from herasys_rt.engines.vllm.async_llm import AsyncBackend
 from herasys_rt.engines.vllm.backend import Backend, Progress, Request
 from herasys_rt.engines.vllm.chat import Chat
@@ -28,6 +29,7 @@ from herasys_rt.engines.vllm.options import (
     VllmOptions,
     context_tokens,
     engine_args,
+    forbid_compiling,
     quick_start,
     set_environment,
 )
@@ -68,12 +70,11 @@ def create(pool: PoolConfig, dsn: str = "") -> Engine:
 
 @dataclass(slots=True)
 class _Live:
-    """An item on its way: ``handed`` over to the back end or still in preparation."""
+    """An item on its way: in preparation while it has no ``request``, then handed over."""
 
     item: Item
-    handed: bool = False
+    request: Request | None = None
     began_s: float = 0.0
-    prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
     texts: list[str] = field(default_factory=list[str])
@@ -81,7 +82,7 @@ class _Live:
 
 
 class VllmEngine:
-    """`Engine` for ``llm.generate``: the value is the text, without the prompt."""
+    """`Engine` for ``llm.generate``: the value is the answer in the form asked for."""
 
     verbs = frozenset({VERB})
 
@@ -138,7 +139,7 @@ class VllmEngine:
             live = self._live.get(key)
             if live is None:
                 return
-            if live.handed and self._backend is not None:
+            if live.request is not None and self._backend is not None:
                 self._backend.abort(key)
                 return
         self._finish(key, Outcome(aborted=True))
@@ -175,6 +176,8 @@ class VllmEngine:
 
         cpu = current_platform.is_cpu()
         args = engine_args(self._pool, model, self._options, cpu=cpu)
+        if args["enforce_eager"]:
+            forbid_compiling()
         choice = self._options.backend
         if choice == "async" or (choice == "auto" and not cpu):
             backend: Backend = AsyncBackend(args)
@@ -217,11 +220,18 @@ class VllmEngine:
             )
         prompt = prompting.render(item.args)
         sampling = prompting.sampling(item.args)
+        form = form_of(item.args)
         token_ids = self._chat.tokens(prompt.messages)
         if len(token_ids) + sampling.max_tokens > self._context:
             raise too_long(len(token_ids), sampling.max_tokens, self._context)
-        request = Request(item.key, token_ids, sampling, item.trust_scope, item.stream)
-        return request, prompt.sources
+        return Request(
+            item.key,
+            token_ids,
+            sampling,
+            form,
+            salt=item.trust_scope,
+            stream=item.stream and form.is_text,
+        ), prompt.sources
 
     def _hand_over(self, request: Request, sources: list[dict[str, Any]]) -> None:
         # Under the lock, so that an abort comes either before (and this does nothing)
@@ -230,9 +240,8 @@ class VllmEngine:
             live = self._live.get(request.key)
             if live is None or self._backend is None:
                 return
-            live.handed = True
+            live.request = request
             live.sources = sources
-            live.prompt_tokens = len(request.token_ids)
             live.began_s = monotonic_s()
             self._sink.started(request.key)
             self._backend.add(request)
@@ -247,7 +256,7 @@ class VllmEngine:
             live.cached_tokens = news.cached_tokens or live.cached_tokens
             if news.reason:
                 self._finish(news.key, _outcome(live, news), news)
-            elif live.item.stream:
+            elif live.request is not None and live.request.stream:
                 self._slices.push(news.key, news.text, news.tokens)
 
     def _finish(self, key: str, outcome: Outcome, last: Progress | None = None) -> None:
@@ -255,7 +264,7 @@ class VllmEngine:
             live = self._live.pop(key, None)
             if live is None:
                 return
-        if last is not None and live.item.stream and outcome.value is not None:
+        if last is not None and outcome.error is None and not outcome.aborted:
             self._slices.finish(key, last.text, last.tokens)
         else:
             self._slices.drop(key)
@@ -279,17 +288,26 @@ def _outcome(live: _Live, news: Progress) -> Outcome:
     run_s = monotonic_s() - live.began_s
     if news.reason == "abort":
         return Outcome(aborted=True, run_s=run_s)
-    if news.error is not None:
+    if news.error is not None or live.request is None:
         return Outcome(error=news.error, run_s=run_s)
+    request = live.request
+    parts = news.parts or (
+        Part("".join(live.texts), live.completion_tokens, news.reason == "length"),
+    )
+    usage = {
+        "prompt_tokens": len(request.token_ids),
+        "completion_tokens": sum(part.tokens for part in parts),
+        "cached_tokens": live.cached_tokens,
+    }
+    try:
+        value = value_of(request.form, parts, request.sampling.max_tokens)
+    except NodeError as e:
+        return Outcome(error=e.info(), usage=usage, run_s=run_s)
     return Outcome(
-        value="".join(live.texts),
-        usage={
-            "prompt_tokens": live.prompt_tokens,
-            "completion_tokens": live.completion_tokens,
-            "cached_tokens": live.cached_tokens,
-        },
+        value=value,
+        usage=usage,
         sources=live.sources,
-        truncated=news.reason == "length",
+        truncated=is_cut(request.form, parts),
         run_s=run_s,
     )
 

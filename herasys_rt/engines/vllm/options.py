@@ -71,6 +71,13 @@ def set_environment(options: VllmOptions) -> None:
         os.environ.setdefault(name, value)
 
 
+def forbid_compiling() -> None:
+    """Run eagerly altogether. vLLM compiles parts of its sampler even when told to be
+    eager: the first log-probability asked for would hold up every request for a minute
+    on a CPU."""
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+
+
 def engine_args(
     pool: PoolConfig, model: ResolvedModel, options: VllmOptions, *, cpu: bool
 ) -> dict[str, Any]:
@@ -88,6 +95,12 @@ def engine_args(
         "use_tqdm_on_load": False,
         "seed": 0,
         "gpu_memory_utilization": options.gpu_memory_utilization,
+        # llguidance holds a model to every rule of a schema; compact JSON cannot be spun
+        # out with blanks.
+        "structured_outputs_config": {
+            "backend": "guidance",
+            "disable_any_whitespace": True,
+        },
         "enforce_eager": cpu if options.enforce_eager is None else options.enforce_eager,
     }
     cache_mb = options.kv_cache_memory_mb or (256 if cpu else None)

@@ -59,7 +59,7 @@ class Stepping:
         self._args = args
         self._threads = threads
         self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
-        self._running: set[str] = set()
+        self._running: dict[str, Request] = {}
         self._engine: LLMEngine | None = None
         self._scheduler: Any = None
         self._fault: ErrorInfo | None = None
@@ -140,7 +140,9 @@ class Stepping:
         self._scheduler = None
         self._engine = None
         engine.renderer.shutdown()
+        core: Any = engine.engine_core.engine_core  # pyright: ignore[reportAttributeAccessIssue]
         engine.engine_core.shutdown()
+        core.structured_output_manager.executor.shutdown()  # vLLM leaves its threads
 
     def _serve(self, engine: LLMEngine) -> None:
         """Apply commands and step until told to close."""
@@ -153,8 +155,14 @@ class Stepping:
                 log.exception("a step of vLLM failed")
                 self._die(f"a step of vLLM failed: {type(e).__name__}: {e}")
                 continue
-            news = [progress_of(out, out.request_id) for out in outputs]  # pyright: ignore[reportArgumentType]
-            self._running.difference_update(n.key for n in news if n.reason)
+            news = [
+                progress_of(out, self._running[out.request_id])  # pyright: ignore[reportArgumentType]
+                for out in outputs
+                if out.request_id in self._running
+            ]
+            for ended in news:
+                if ended.reason:
+                    del self._running[ended.key]
             if news:
                 self._receive(news)
 
@@ -191,12 +199,12 @@ class Stepping:
         except Exception as e:
             self._receive([Progress(request.key, reason="error", error=refused(e))])
             return
-        self._running.add(request.key)
+        self._running[request.key] = request
 
     def _end(self, engine: LLMEngine, key: str) -> None:
         if key not in self._running:
             return
-        self._running.discard(key)
+        del self._running[key]
         try:
             engine.abort_request([key])
         except Exception as e:

@@ -52,7 +52,11 @@ def test_defaults_are_real_engines_one_pool_per_resource() -> None:
         "embedding": "sentence_transformers",
         "rerank": "late_interaction",
         "retrieval": "pgvector",
+        "search": "web_search",
+        "python": "python",
     }
+    assert pools["search"].options == {"provider": "local"}
+    assert pools["python"].options == {"workers": 4}
     assert (pools["llm"].model, pools["llm"].slots) == ("smollm2-135m", 16)
     assert pools["llm"].options == {"max_model_len": 2048, "kv_cache_memory_mb": 256}
     assert (pools["embedding"].batch_limit, pools["retrieval"].slots) == (8, 8)
@@ -177,7 +181,7 @@ def test_all_faults_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
     assert sorted(error.fields["faults"]) == [
         "pools.llm.engine (line 8): Input should be 'vllm', 'openai', "
         "'sentence_transformers', 'vllm_pooling', 'late_interaction', 'cross_encoder', "
-        "'pgvector' or 'modelled', got 'vlm'; did you mean 'vllm'?",
+        "'pgvector', 'web_search', 'python' or 'modelled', got 'vlm'; did you mean 'vllm'?",
         "pools.llm.slotz (line 9): unknown key; did you mean 'slots'?",
         "schedular (line 1): unknown key; did you mean 'scheduler'?",
         "scheduler.max_attempts (line 4): Input should be greater than or equal to 1, "
@@ -242,6 +246,8 @@ def test_yaml_that_would_build_objects_is_refused(tmp_path: Path) -> None:
         ({"gpus": 1.5, "gpu_class": "H100"}, "must be whole"),
         ({"resource": "embedding", "engine": "vllm_pooling", "role": "decode"}, "role"),
         ({"resource": "retrieval", "engine": "pgvector"}, "has no model"),
+        ({"resource": "search", "engine": "web_search"}, "a search pool has no model"),
+        ({"resource": "python", "engine": "python"}, "a python pool has no model"),
         ({"slots": 0}, "greater than or equal to 1"),
         ({"cpus": float("nan")}, "finite"),
         ({"name": "My Pool"}, "lower-case"),

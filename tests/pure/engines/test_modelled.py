@@ -161,7 +161,7 @@ def test_a_named_text_makes_an_item_fail_and_its_mates_succeed(
             Item("bad", "llm.generate", {"prompt": "go boom"}),
             Item("good", "llm.generate", {"prompt": "go"}),
             Item("odd", "embed", {"text": 3}),
-            Item("unknown", "python.call", {}),
+            Item("unknown", "llm.prefill", {}),
         ]
     )
     bad, good, odd, unknown = sink.wait("bad", "good", "odd", "unknown")
@@ -207,3 +207,31 @@ def test_unknown_options_are_refused_with_the_nearest_known_one() -> None:
     pool = PoolConfig(name="p", resource="llm", engine="modelled", options={"base": 1})
     with pytest.raises(ConfigError, match="base_s"):
         create(pool)
+
+
+def test_answers_have_the_form_that_was_asked_for(
+    sink: Recorder, opened: list[Engine]
+) -> None:
+    engine = start(sink, opened, tokens=4)
+    schema = '{"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 2}'
+    choice = {"choices": ["yes", "no"], "values": [True, False]}
+    engine.submit(
+        [
+            Item("many", "llm.generate", {"n": 3, "max_tokens": 9}, stream=True),
+            Item("told", "llm.generate", {"logprobs": 1}),
+            Item("json", "llm.generate", {"schema": schema, "max_tokens": 2}),
+            Item("choice", "llm.generate", choice, stream=True),
+            Item("bad", "llm.generate", {"n": 99}),
+            Item("unknown", "llm.generate", {"schema": '{"type":"string","pattern":"a"}'}),
+        ]
+    )
+    assert len(sink.outcomes["many"].value) == 3 == len(set(sink.outcomes["many"].value))
+    assert sink.outcomes["many"].usage["completion_tokens"] == 12
+    assert set(sink.outcomes["told"].value) == {"text", "logprobs"}
+    assert set(sink.outcomes["json"].value) <= {"a", "b"}
+    assert not sink.outcomes["json"].truncated
+    assert sink.outcomes["choice"].value in (True, False)
+    assert not [event for event in sink.events if event[0] == "piece"]
+    codes = {key: sink.outcomes[key].error for key in ("bad", "unknown")}
+    assert codes["bad"] is not None and codes["bad"].code == "invalid_form"
+    assert codes["unknown"] is not None and codes["unknown"].code == "invalid_argument"

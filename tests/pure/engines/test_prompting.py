@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from herasys_rt.engines.prompting import Sampling, render, sampling
+from herasys_rt.engines.prompting import Sampling, defused, render, sampling
 from herasys_rt.errors import NodeError
 
 
@@ -132,6 +132,8 @@ def test_given_sampling_fields_are_taken() -> None:
         ("stop", [""]),
         ("stop", [1]),
         ("stop", 7),
+        ("min_tokens", -1),
+        ("min_tokens", 129),
     ],
 )
 def test_a_sampling_field_out_of_range_is_refused_by_name(field: str, value: Any) -> None:
@@ -139,3 +141,73 @@ def test_a_sampling_field_out_of_range_is_refused_by_name(field: str, value: Any
         sampling({field: value})
     assert caught.value.code == "invalid_sampling"
     assert field in caught.value.message
+
+
+def say(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def test_messages_are_templates_with_values_and_conversations_between() -> None:
+    history = [say("user", "Hi {there}"), say("assistant", "")]
+    prompt = render(
+        {
+            "messages": [say("system", "{{S}}"), "{history}", say("user", "{c} {q}")],
+            "var:history": history,
+            "var:c": [chunk("1", "Fact.")],
+            "var:q": "{why}?",
+        }
+    )
+    assert prompt.messages == [
+        say("system", "{S}"),
+        *history,
+        say("user", "[1] (doc) Fact. {why}?"),
+    ]
+    assert [source["id"] for source in prompt.sources] == ["1"]
+
+
+def test_a_system_text_joins_the_system_message_that_is_there() -> None:
+    args = {"messages": [say("system", "B"), say("user", "Q")], "system": "A"}
+    assert render(args).messages == [say("system", "A\n\nB"), say("user", "Q")]
+    assert render({"messages": [say("user", "Q")], "system": "A"}).messages[0] == say(
+        "system", "A"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ({"messages": []}, "the last one to speak in messages is nobody"),
+        ({"messages": "hi"}, "messages is str, no list of messages"),
+        ({"messages": [say("tool", "x")]}, "messages[0] has the role 'tool'"),
+        ({"messages": [{"role": "user"}]}, "messages[0] has NoneType as content"),
+        ({"messages": [say("user", "a") | {"name": "z"}]}, "the unknown field 'name'"),
+        ({"messages": [say("user", "a"), say("system", "b")]}, "which comes first"),
+        ({"messages": [say("user", " "), say("user", "b")]}, "messages[0] is empty"),
+        ({"messages": [say("assistant", "a")]}, "in messages is assistant"),
+        ({"messages": [say("user", "{x}")]}, "asks for {x}"),
+        ({"messages": ["history"]}, "which is no {placeholder}"),
+        ({"messages": ["{h}"], "var:h": "hi"}, "h is str, no list of messages"),
+        ({"messages": ["{h}"], "var:h": [say("boss", "x")]}, "h[0] has the role 'boss'"),
+        ({"messages": [say("user", "\udfff")]}, "lone surrogate"),
+    ],
+)
+def test_what_is_no_conversation_is_refused_with_its_place(
+    args: dict[str, Any], problem: str
+) -> None:
+    fault = fault_of(**args)
+    assert fault.code == "invalid_prompt" and problem in fault.message
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        *("<|im_start|>", "<|endoftext|>", "<|eot_id|>", "<start_of_turn>", "[INST]"),
+        *("[/INST]", "<<SYS>>", "<s>", "</s>", "<bos>", "<eos>", "<\uff5cUser\uff5c>"),
+    ],
+)
+def test_marks_between_turns_are_defused_and_everything_else_stays(mark: str) -> None:
+    (message,) = defused([say("user", f"a{mark}b")])
+    assert mark not in message["content"]
+    assert message["content"].replace("\u2060", "") == f"a{mark}b"
+    plain = "x < y | z > w, [INSTANCE] <style> <|not a mark|> 1<2"
+    assert defused([say("user", plain)])[0]["content"] == plain

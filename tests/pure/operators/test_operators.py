@@ -18,6 +18,7 @@ from operators import embed, embed_many, generate, ingest, rerank, retrieve
 SAMPLING = {
     *("temperature", "top_p", "top_k", "min_p", "max_tokens", "stop", "seed"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty"),
+    *("min_tokens", "n", "logprobs"),
 }
 
 
@@ -49,10 +50,14 @@ def test_rag_lowers_to_three_verbs():
         "collection": Lit("stdlib"),
         "top_k": Lit(4),
         "filter": Lit(None),
+        "distance": Lit(None),
+        "index": Lit("auto"),
+        "ef_search": Lit(None),
     }
     assert search.collection == "collection"
     assert set(answer.args) == SAMPLING | {
         "prompt",
+        "messages",
         "system",
         "var:context",
         "var:question",
@@ -96,6 +101,8 @@ def test_ingest_is_embedding_and_an_effect():
         "embedded": NodeRef("embed_documents"),
         "collection": Lit("c"),
         "replace": Lit(False),
+        **dict.fromkeys(("distance", "storage", "language"), Lit(None)),
+        **dict.fromkeys(("m", "ef_construction"), Lit(None)),
     }
 
 

@@ -1,0 +1,1 @@
+"""User functions and text chunking: the verbs ``python.call`` and ``text.chunk``."""

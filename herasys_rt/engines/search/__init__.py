@@ -1,0 +1,1 @@
+"""Searching the web, or a local index of it: the verb ``http.search``."""
