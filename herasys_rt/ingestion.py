@@ -11,6 +11,7 @@ from herasys_rt.graph.spec import (
     Constraint,
     InputRef,
     InputSpec,
+    Lit,
     NodeRef,
     NodeSpec,
     Port,
@@ -71,6 +72,7 @@ def _store() -> NodeSpec:
             "embedded": NodeRef("embed_documents"),
             "collection": InputRef("collection"),
             "replace": InputRef("replace"),
+            **{port.name: Lit(None) for port in _SETTINGS},
         },
         ports=(
             Port("embedded", PortType.EMBEDDED),
@@ -81,10 +83,29 @@ def _store() -> NodeSpec:
                 constraint=Constraint(non_empty=True),
             ),
             Port("replace", PortType.BOOL, is_param=True),
+            *_SETTINGS,
         ),
         output=PortType.JSON,
         purity="effect",
     )
+
+
+def _setting(name: str, kind: PortType, constraint: Constraint) -> Port:
+    """What a new collection may be made with; None leaves it to the engine."""
+    return Port(
+        name, kind, False, None, is_param=True, optional=True, constraint=constraint
+    )
+
+
+_SETTINGS = (
+    _setting(
+        "distance", PortType.TEXT, Constraint(choices=("cosine", "inner_product", "l2"))
+    ),
+    _setting("storage", PortType.TEXT, Constraint(choices=("vector", "halfvec"))),
+    _setting("language", PortType.TEXT, Constraint(non_empty=True)),
+    _setting("m", PortType.INT, Constraint(minimum=2, maximum=100)),
+    _setting("ef_construction", PortType.INT, Constraint(minimum=4, maximum=1000)),
+)
 
 
 def _whole_number(name: str, minimum: int) -> Port:

@@ -33,6 +33,37 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     client: str
     inputs: bytes
     stream: bool = False
+    agent: bool = False
+    priority: int = 0
+    deadline_s: float | None = None
+
+
+class Reveal(msgspec.Struct, frozen=True, tag=True):
+    """The next piece of an agent's graph; ``inputs`` as in `Submit`, the rest as in
+    `events.NodesRevealed`."""
+
+    run_id: str
+    fragment: int
+    spec_id: str
+    client: str
+    inputs: bytes
+    parents: tuple[tuple[int, str], ...] = ()
+
+
+class Abandon(msgspec.Struct, frozen=True, tag=True):
+    """An agent does not want a fragment any more."""
+
+    run_id: str
+    fragment: int
+    client: str
+
+
+class Close(msgspec.Struct, frozen=True, tag=True):
+    """An agent's coroutine has ended, with an error or well."""
+
+    run_id: str
+    client: str
+    error: ErrorInfo | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
@@ -201,7 +232,9 @@ class Gone(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-FromClient = Hello | Submit | Cancel | Ping | Goodbye | StatusRequest
+FromClient = (
+    Hello | Submit | Reveal | Abandon | Close | Cancel | Ping | Goodbye | StatusRequest
+)
 ToFuser = FromClient | events.SpecRegistered | Catalogue | ForgetClient | Stop
 ToScheduler = (
     FromClient
@@ -235,4 +268,5 @@ ToClient = (
     | commands.AcceptRun
     | commands.RefuseRun
     | commands.FinishRun
+    | commands.FinishFragment
 )

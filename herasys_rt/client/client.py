@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import math
 import threading
 import weakref
 from collections import deque
@@ -17,9 +18,11 @@ from collections.abc import (
 )
 from typing import Any, Protocol, cast
 
+from herasys_rt.client.agents import AgentLoop
 from herasys_rt.client.link import Link
 from herasys_rt.client.run import AsyncRun, Run
 from herasys_rt.config import Config
+from herasys_rt.dsl.agent import Agent
 from herasys_rt.errors import HerasysError, InputError
 from herasys_rt.graph import codec
 from herasys_rt.graph.spec import WorkflowSpec
@@ -59,6 +62,7 @@ class Client:
         self.kind = kind
         self.dsn = dsn
         self._release = release
+        self._agents = AgentLoop(link)
         self._closed = False
         _open_clients.add(self)
 
@@ -69,30 +73,49 @@ class Client:
         *,
         _stream: bool = False,
         _run_id: str | None = None,
+        _priority: int = 0,
+        _deadline_s: float | None = None,
         **inputs: Any,
     ) -> Run:
         """Start a run and return its handle at once.
 
-        ``_stream`` makes `Run.stream` yield text as it is produced. ``_run_id`` repeats
+        ``_stream`` makes `Run.stream` yield text as it is produced. ``_priority`` comes
+        before the order of arrival, higher first. ``_deadline_s`` fails the run with
+        ``deadline_exceeded`` when it has not ended by then. ``_run_id`` repeats
         a submission: a run id is executed once, and while its run is at work the same
         handle comes back. Errors: `InputError` before anything runs, `RuntimeStateError`.
         """
-        return self._start(workflow, inputs, _stream, _run_id)
+        if _deadline_s is not None and not 0 < _deadline_s < math.inf:
+            raise InputError(
+                f"a deadline is a number of seconds above 0, not {_deadline_s}",
+                hint="Leave it out for none.",
+            )
+        return self._start(
+            workflow,
+            inputs,
+            _run_id,
+            stream=_stream,
+            priority=_priority,
+            deadline_s=_deadline_s,
+        )
 
     def _start(
         self,
         workflow: HasSpec | WorkflowSpec,
         inputs: Mapping[str, Any],
-        stream: bool = False,
         run_id: str | None = None,
+        **options: Any,
     ) -> Run:
         spec = _spec_of(workflow)
         checked = check_inputs(spec, inputs)
         if run_id is not None:
             _check_name("run id", run_id)
         run = Run(run_id or new_id("run"), spec, checked, self._link)
-        message = self._link.make_submit(run.id, spec, codec.encode(checked), stream)
-        return self._link.submit(run, spec, message)
+        message = self._link.make_submit(run.id, spec, codec.encode(checked), **options)
+        started = self._link.submit(run, spec, message)
+        if spec.agent and started is run:
+            self._agents.start(run, _agent_of(workflow), checked)
+        return started
 
     def map(
         self,
@@ -108,7 +131,16 @@ class Client:
         iteration early cancels what still runs. Inputs that do not fit yield a run that
         failed with `InputError`.
         """
-        return _Window(self, workflow, inputs, concurrency).results()
+        return self.map_many(((workflow, one) for one in inputs), concurrency=concurrency)
+
+    def map_many(
+        self,
+        jobs: Iterable[tuple[HasSpec | WorkflowSpec, Mapping[str, Any]]],
+        *,
+        concurrency: int = 8,
+    ) -> Iterator[Run]:
+        """As `map`, over (workflow, inputs) pairs."""
+        return _Window(self, jobs, concurrency).results()
 
     def failed_run(self, workflow: HasSpec | WorkflowSpec, error: HerasysError) -> Run:
         """A run that has already ended with ``error``; it never leaves this process."""
@@ -127,6 +159,7 @@ class Client:
             self._closed = True
             _open_clients.discard(self)
             self._link.close()
+            self._agents.close()
             self._release()
 
     def __enter__(self) -> Client:
@@ -143,6 +176,16 @@ def _spec_of(workflow: HasSpec | WorkflowSpec) -> WorkflowSpec:
     raise InputError(
         f"a {type(workflow).__name__} is no workflow",
         hint="Give a function decorated with @workflow, or a WorkflowSpec.",
+        code="not_a_workflow",
+    )
+
+
+def _agent_of(workflow: object) -> Agent[...]:
+    if isinstance(workflow, Agent):
+        return cast("Agent[...]", workflow)
+    raise InputError(
+        "an agent is submitted by itself, not by its spec",
+        hint="Give the function decorated with @agent.",
         code="not_a_workflow",
     )
 
@@ -186,15 +229,13 @@ class _Window:
     def __init__(
         self,
         client: Client,
-        workflow: HasSpec | WorkflowSpec,
-        inputs: Iterable[Mapping[str, Any]],
+        jobs: Iterable[tuple[HasSpec | WorkflowSpec, Mapping[str, Any]]],
         concurrency: int,
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
         self._client = client
-        self._workflow = workflow
-        self._inputs = inputs
+        self._jobs = jobs
         self._free = threading.Semaphore(concurrency)
         self._room = threading.Semaphore(concurrency + _BUFFERED_RUNS)
         self._changed = threading.Condition()
@@ -244,12 +285,12 @@ class _Window:
 
     def _feed(self) -> None:
         try:
-            for one in self._inputs:
+            for workflow, inputs in self._jobs:
                 self._room.acquire()
                 self._free.acquire()
                 if self._abandoned:
                     break
-                run = self._submit(one)
+                run = self._submit(workflow, inputs)
                 run.add_done_callback(lambda _: self._free.release())
                 with self._changed:
                     self._runs.append(run)
@@ -262,11 +303,11 @@ class _Window:
         if self._abandoned:
             self._cancel_rest()
 
-    def _submit(self, inputs: Mapping[str, Any]) -> Run:
+    def _submit(self, workflow: HasSpec | WorkflowSpec, inputs: Mapping[str, Any]) -> Run:
         try:
-            return self._client._start(self._workflow, _named(inputs))
+            return self._client._start(workflow, _named(inputs))
         except HerasysError as e:
-            return self._client.failed_run(self._workflow, e)
+            return self._client.failed_run(workflow, e)
 
 
 class AsyncClient:
@@ -287,11 +328,20 @@ class AsyncClient:
         *,
         _stream: bool = False,
         _run_id: str | None = None,
+        _priority: int = 0,
+        _deadline_s: float | None = None,
         **inputs: Any,
     ) -> AsyncRun:
         """See `Client.submit`."""
         return AsyncRun(
-            self._client.submit(workflow, _stream=_stream, _run_id=_run_id, **inputs)
+            self._client.submit(
+                workflow,
+                _stream=_stream,
+                _run_id=_run_id,
+                _priority=_priority,
+                _deadline_s=_deadline_s,
+                **inputs,
+            )
         )
 
     async def map(
@@ -302,7 +352,7 @@ class AsyncClient:
         concurrency: int = 8,
     ) -> AsyncIterator[AsyncRun]:
         """See `Client.map`."""
-        window = _Window(self._client, workflow, inputs, concurrency)
+        window = _Window(self._client, ((workflow, one) for one in inputs), concurrency)
         runs = window.results()
         asked: asyncio.Future[Run | None] | None = None
         try:

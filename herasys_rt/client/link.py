@@ -10,20 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from herasys_rt.client.run import Run
-from herasys_rt.core.commands import AcceptRun, FinishRun, RefuseRun
+from herasys_rt.core.commands import AcceptRun, FinishFragment, FinishRun, RefuseRun
 from herasys_rt.core.events import SpecRegistered
 from herasys_rt.errors import ErrorInfo, RuntimeStateError
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.ids import new_id
 from herasys_rt.links import Endpoint, Inbox, Outbox, host_identity
 from herasys_rt.messages import (
+    Abandon,
     Cancel,
+    Close,
     Gone,
     Goodbye,
     Hello,
     Piece,
     Ping,
     Pong,
+    Reveal,
     Route,
     StatusReply,
     StatusRequest,
@@ -59,6 +62,8 @@ class Link:
         self._known_specs: set[str] = set()
         self._runs: dict[str, Run] = {}
         self._unaccepted: dict[str, tuple[WorkflowSpec, Submit]] = {}
+        self._revealed: dict[tuple[str, int], tuple[WorkflowSpec, Reveal]] = {}
+        self._closing: dict[str, Close] = {}
         self._cancelled: set[str] = set()
         self._welcomed = threading.Event()
         self._status: dict[str, Any] | None = None
@@ -98,12 +103,46 @@ class Link:
         return run
 
     def make_submit(
-        self, run_id: str, spec: WorkflowSpec, inputs: bytes, stream: bool
+        self, run_id: str, spec: WorkflowSpec, inputs: bytes, **options: Any
     ) -> Submit:
-        """The message that submits a run of this client."""
-        return Submit(run_id, spec.id, self._id, inputs, stream)
+        """The message that submits a run of this client; ``options`` are its fields."""
+        return Submit(run_id, spec.id, self._id, inputs, agent=spec.agent, **options)
 
-    def _post_submit(self, spec: WorkflowSpec, message: Submit) -> None:
+    def reveal(
+        self,
+        run: Run,
+        fragment: int,
+        spec: WorkflowSpec,
+        inputs: bytes,
+        parents: list[tuple[int, str]],
+    ) -> None:
+        """Send a piece of an agent's graph; the run's ``on_fragment`` gets the answer."""
+        message = Reveal(run.id, fragment, spec.id, self._id, inputs, tuple(parents))
+        with self._lock:
+            if run.id not in self._runs or self._closed:
+                return  # The run has ended, and its coroutine is being told.
+            self._revealed[(run.id, fragment)] = (spec, message)
+            self._post_submit(spec, message)
+        self._flush()
+
+    def abandon(self, run: Run, fragment: int) -> None:
+        """An agent does not want a piece any more."""
+        with self._lock:
+            if run.id in self._runs and not self._closed:
+                self._revealed.pop((run.id, fragment), None)
+                self._outbox.post(self._door, Abandon(run.id, fragment, self._id))
+        self._flush()
+
+    def close_run(self, run: Run, error: ErrorInfo | None) -> None:
+        """An agent's coroutine has ended."""
+        with self._lock:
+            if run.id in self._runs and not self._closed:
+                closing = Close(run.id, self._id, error)
+                self._closing[run.id] = closing
+                self._outbox.post(self._door, closing)
+        self._flush()
+
+    def _post_submit(self, spec: WorkflowSpec, message: Submit | Reveal) -> None:
         if spec.id not in self._known_specs:
             self._known_specs.add(spec.id)
             self._outbox.post(self._door, SpecRegistered(spec))
@@ -158,6 +197,7 @@ class Link:
     def _receive(self) -> None:
         takers = {
             FinishRun: self._finish,
+            FinishFragment: self._fragment,
             AcceptRun: lambda m: self._unaccepted.pop(m.run_id, None),
             RefuseRun: self._refuse,
             Piece: self._piece,
@@ -193,6 +233,13 @@ class Link:
                 self._runs[run.id] = run
             raise
 
+    def _fragment(self, message: FinishFragment) -> None:
+        with self._lock:
+            self._revealed.pop((message.run_id, message.fragment), None)
+            run = self._runs.get(message.run_id)
+        if run is not None and run.on_fragment is not None:
+            run.on_fragment(message)
+
     def _refuse(self, message: RefuseRun) -> None:
         if message.run_id not in self._unaccepted:
             return  # A submission that was sent twice; the run is taken or has ended.
@@ -204,6 +251,9 @@ class Link:
         with self._lock:
             self._unaccepted.pop(run_id, None)
             self._cancelled.discard(run_id)
+            if self._closing.pop(run_id, None) is not None or self._revealed:
+                for key in [key for key in self._revealed if key[0] == run_id]:
+                    del self._revealed[key]
             return self._runs.pop(run_id, None)
 
     def _piece(self, message: Piece) -> None:
@@ -227,6 +277,10 @@ class Link:
             self._outbox.post(self._door, self._hello)
             for spec, submit in self._unaccepted.values():
                 self._post_submit(spec, submit)
+            for spec, reveal in self._revealed.values():
+                self._post_submit(spec, reveal)
+            for closing in self._closing.values():
+                self._outbox.post(self._door, closing)
             for run_id in self._cancelled:
                 self._outbox.post(self._door, Cancel(run_id, self._id))
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from herasys_rt.core.commands import FinishRun, NodeRecord
+from herasys_rt.core.commands import FinishFragment, FinishRun, NodeRecord
+from herasys_rt.dsl.tracked import Origin
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph import codec
-from herasys_rt.graph.spec import WorkflowSpec, node_refs, resolve
+from herasys_rt.graph.expressions import resolve
+from herasys_rt.graph.spec import WorkflowSpec, node_refs
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -37,25 +39,50 @@ class RunReport(msgspec.Struct, frozen=True):
     ) -> RunReport:
         """Build the report; outputs are decoded here, on the receiving side."""
         output: Any = None
-        metas = [codec.decode(n.meta) if n.meta else {} for n in message.nodes]
         if message.status == "succeeded":
-            values = {
-                spec.nodes[position].id: codec.decode(value.inline or b"\xc0")
-                for position, value in message.outputs
-            }
-            output = resolve(spec.outputs, inputs, values)
+            output = output_of(spec, inputs, message)
             if tuple(output) == ("output",):
                 output = output["output"]
+        family = {node.id: node.parents for node in spec.nodes}
+        metas = _metas(message.nodes)
         return cls(
             run_id=message.run_id,
             status=message.status,
             output=output,
-            sources=_sources(spec, metas),
-            usage=_total(meta.get("usage", {}) for meta in metas),
-            error=_located(message, spec),
+            sources=_sources([r.node for r in node_refs(spec.outputs)], family, metas),
+            usage=_usage(metas),
+            error=_located(message),
             failed_node=message.failed_node,
             latency_s=latency_s,
             nodes=message.nodes,
+        )
+
+    @classmethod
+    def of_agent(
+        cls, message: FinishRun, output: Any, origin: Origin, latency_s: float
+    ) -> RunReport:
+        """The report of an agent's run: its nodes are called ``fragment/id``.
+
+        The result is the coroutine's; sources are looked for from the nodes that it came
+        from, or from all when it does not tell.
+        """
+        nodes = tuple(
+            msgspec.structs.replace(node, id=f"{node.fragment}/{node.id}")
+            for node in message.nodes
+        )
+        family = {_base(node.id): node.parents for node in nodes}
+        metas = _metas(nodes)
+        roots = [f"{fragment}/{node}" for fragment, node in sorted(origin)]
+        return cls(
+            run_id=message.run_id,
+            status=message.status,
+            output=output if message.status == "succeeded" else None,
+            sources=_sources(roots or list(family), family, metas),
+            usage=_usage(metas),
+            error=_located(message),
+            failed_node=message.failed_node,
+            latency_s=latency_s,
+            nodes=nodes,
         )
 
     @classmethod
@@ -102,16 +129,31 @@ def _node_json(node: NodeRecord) -> dict[str, Any]:
         "run_s": round(node.run_s, 6),
         "fused_into": node.fused_into or None,
         "reused": node.reused,
+        "parents": list(node.parents),
     }
 
 
-def _located(message: FinishRun, spec: WorkflowSpec) -> ErrorInfo | None:
+def output_of(
+    spec: WorkflowSpec, inputs: dict[str, Any], message: FinishRun | FinishFragment
+) -> dict[str, Any]:
+    """The outputs of a run or fragment that succeeded, by name."""
+    values: dict[str, Any] = {
+        spec.nodes[position].id: codec.decode(value.inline or b"\xc0")
+        for position, value in message.outputs
+    }
+    for position, parts in message.gathered:
+        values[spec.nodes[position].id] = [
+            codec.decode(value.inline or b"\xc0") for value in parts
+        ]
+    return resolve(spec.outputs, inputs, values)
+
+
+def _located(message: FinishRun) -> ErrorInfo | None:
     """The error with its place: run, node, operator, instance."""
     error = message.error
     if error is None or not message.failed_node:
         return error
-    position = spec.index.get(message.failed_node)
-    record = message.nodes[position] if position is not None else None
+    record = next((n for n in message.nodes if n.id == message.failed_node), None)
     where = f"node {message.failed_node!r}"
     if record is not None:
         where += f" ({record.operator}"
@@ -120,27 +162,44 @@ def _located(message: FinishRun, spec: WorkflowSpec) -> ErrorInfo | None:
     return ErrorInfo(error.code, text, error.hint, error.retryable)
 
 
-def _sources(spec: WorkflowSpec, metas: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """From each output up to the nearest nodes that tell sources; each source once."""
+def _base(node_id: str) -> str:
+    """The id of an element's node without the element: ``note[3]`` is of ``note``."""
+    return node_id.partition("[")[0]
+
+
+def _metas(nodes: tuple[NodeRecord, ...]) -> dict[str, list[dict[str, Any]]]:
+    """What engines told of each node's value; of every element where there are many."""
+    metas: dict[str, list[dict[str, Any]]] = {}
+    for node in nodes:
+        if node.meta:
+            metas.setdefault(_base(node.id), []).append(codec.decode(node.meta))
+    return metas
+
+
+def _sources(
+    roots: list[str],
+    family: Mapping[str, tuple[str, ...]],
+    metas: Mapping[str, list[dict[str, Any]]],
+) -> list[dict[str, Any]]:
+    """From each root up to the nearest nodes that tell sources; each source once."""
     found: dict[tuple[Any, Any], dict[str, Any]] = {}
-    frontier = [spec.index[ref.node] for ref in node_refs(spec.outputs)]
-    seen: set[int] = set()
+    frontier, seen = list(roots), set[str]()
     while frontier:
-        position = frontier.pop(0)
-        if position in seen:
+        node = frontier.pop(0)
+        if node in seen:
             continue
-        seen.add(position)
-        here = metas[position].get("sources", []) if position < len(metas) else []
+        seen.add(node)
+        here = [s for meta in metas.get(node, []) for s in meta.get("sources", [])]
         for source in here:
             found.setdefault((source.get("source"), source.get("id")), source)
         if not here:
-            frontier.extend(spec.index[p] for p in spec.nodes[position].parents)
+            frontier.extend(_base(parent) for parent in family.get(node, ()))
     return list(found.values())
 
 
-def _total(usages: Iterable[dict[str, int]]) -> dict[str, int]:
+def _usage(metas: Mapping[str, list[dict[str, Any]]]) -> dict[str, int]:
     total: dict[str, int] = {}
-    for usage in usages:
-        for name, count in usage.items():
+    for meta in (meta for several in metas.values() for meta in several):
+        for name, count in meta.get("usage", {}).items():
             total[name] = total.get(name, 0) + count
     return total

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from herasys_rt.client.report import RunReport
-from herasys_rt.core.commands import FinishRun
+from herasys_rt.core.commands import FinishFragment, FinishRun
+from herasys_rt.dsl.tracked import NOWHERE, Origin
 from herasys_rt.errors import (
     ErrorInfo,
     HerasysError,
@@ -45,6 +46,10 @@ class Run:
         self._callbacks: list[DoneCallback] = []
         self._report: RunReport | None = None
         self._streamed = _streamed_node(spec)
+        self.on_fragment: Callable[[FinishFragment], None] | None = None
+        """Of an agent's run: where its fragments' outcomes go."""
+        self.agent_output: tuple[Any, Origin] = (None, NOWHERE)
+        """Of an agent's run: its result and the nodes it came from."""
         self._text: list[str] = []
         self._length = 0
 
@@ -175,7 +180,11 @@ class Run:
 
     def finish(self, message: FinishRun) -> None:
         """The run ended."""
-        self._settle(RunReport.of(message, self._spec, self._inputs, self.latency_s()))
+        if self._spec.agent:
+            report = RunReport.of_agent(message, *self.agent_output, self.latency_s())
+        else:
+            report = RunReport.of(message, self._spec, self._inputs, self.latency_s())
+        self._settle(report)
 
     def fail(self, error: ErrorInfo, status: str = "failed") -> None:
         """The run ended without the scheduler's word (refused, runtime gone)."""

@@ -11,23 +11,27 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from herasys_rt.core.commands import RefuseRun
-from herasys_rt.core.events import RunSubmitted, SpecRegistered
+from herasys_rt.core.commands import FinishFragment, RefuseRun
+from herasys_rt.core.events import NodesRevealed, RunSubmitted, SpecRegistered
 from herasys_rt.errors import ErrorInfo, HerasysError
 from herasys_rt.graph import codec
+from herasys_rt.graph.facts import facts_of
 from herasys_rt.graph.signature import Signer
 from herasys_rt.graph.spec import NodeSpec, WorkflowSpec
 from herasys_rt.graph.validation import check_inputs, validate_spec
 from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import (
+    Abandon,
     Cancel,
     Catalogue,
+    Close,
     ForgetClient,
     FuserReady,
     Goodbye,
     Hello,
     Ping,
     PoolFacts,
+    Reveal,
     StatusRequest,
     Stop,
     Submit,
@@ -68,6 +72,9 @@ class FuserLoop:
             Hello: self._hello,
             SpecRegistered: self._register,
             Submit: self._submit,
+            Reveal: self._reveal,
+            Abandon: self._forward,
+            Close: self._forward,
             Cancel: self._forward,
             Ping: self._forward,
             StatusRequest: self._forward,
@@ -136,7 +143,57 @@ class FuserLoop:
         except HerasysError as e:
             self._refuse(message, hello.endpoint, e.info())
 
+    def _reveal(self, message: Reveal) -> None:
+        hello = self._clients.get(message.client)
+        if hello is None:
+            return
+        try:
+            self._forward(self._signed_piece(message, hello.tenant))
+        except HerasysError as e:
+            ended = FinishFragment(
+                message.run_id,
+                message.client,
+                message.fragment,
+                "failed",
+                (),
+                error=e.info(),
+            )
+            self._outbox.post(hello.endpoint, ended)
+
+    def _signed_piece(self, message: Reveal, tenant: str) -> NodesRevealed:
+        spec, inputs, signer = self._checked(message)
+        return NodesRevealed(
+            run_id=message.run_id,
+            fragment=message.fragment,
+            spec_id=message.spec_id,
+            inputs=self._values.pack(message.inputs),
+            signatures=signer.sign(inputs, tenant, f"{message.run_id}/{message.fragment}"),
+            collections=signer.collections(inputs),
+            facts=facts_of(spec, inputs),
+            parents=message.parents,
+        )
+
     def _signed(self, message: Submit, tenant: str) -> RunSubmitted:
+        spec, inputs, signer = self._checked(message)
+        return RunSubmitted(
+            run_id=message.run_id,
+            spec_id=message.spec_id,
+            client=message.client,
+            tenant=tenant,
+            inputs=self._values.pack(message.inputs),
+            signatures=signer.sign(inputs, tenant, message.run_id),
+            collections=signer.collections(inputs),
+            stream=message.stream,
+            priority=message.priority,
+            deadline_s=message.deadline_s,
+            facts=facts_of(spec, inputs),
+            agent=message.agent,
+        )
+
+    def _checked(
+        self, message: Submit | Reveal
+    ) -> tuple[WorkflowSpec, dict[str, Any], Signer]:
+        """The spec, the checked inputs and the signer of a run or a piece of one."""
         spec = self._specs.get(message.spec_id)
         if spec is None:
             raise HerasysError(
@@ -148,16 +205,7 @@ class FuserLoop:
         signer = self._signers.get(spec.id)
         if signer is None:
             signer = self._signers[spec.id] = Signer(spec, self._fingerprint)
-        return RunSubmitted(
-            run_id=message.run_id,
-            spec_id=message.spec_id,
-            client=message.client,
-            tenant=tenant,
-            inputs=self._values.pack(message.inputs),
-            signatures=signer.sign(inputs, tenant, message.run_id),
-            collections=signer.collections(inputs),
-            stream=message.stream,
-        )
+        return spec, inputs, signer
 
     def _refuse(self, message: Submit, client: Endpoint, error: ErrorInfo) -> None:
         self._outbox.post(client, RefuseRun(message.run_id, message.client, error))

@@ -33,7 +33,7 @@ from herasys_rt.core.values import INLINE_LIMIT_BYTES, Value
 from herasys_rt.engines.protocol import Engine, Item, Outcome
 from herasys_rt.errors import ErrorInfo, HerasysError
 from herasys_rt.graph import codec
-from herasys_rt.graph.spec import WorkflowSpec, resolve
+from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import (
     Announce,
@@ -47,6 +47,7 @@ from herasys_rt.messages import (
     Stop,
     ToHost,
 )
+from herasys_rt.runtime.lowering import arguments_of, values_in, with_facts
 from herasys_rt.runtime.objects import ValueStore
 
 log = logging.getLogger(__name__)
@@ -235,15 +236,10 @@ class HostLoop:
     def _lowered(self, item: WorkItem, key: str) -> Item:
         spec = self._specs[item.spec_id]
         node = spec.nodes[item.node]
-        inputs = codec.decode(self._values.unpack(item.inputs))
-        outputs = {
-            spec.nodes[position].id: codec.decode(self._values.unpack(value))
-            for position, value in item.upstream
-        }
         return Item(
             key=key,
             verb=node.verb,
-            args=resolve(node.args, inputs, outputs),
+            args=arguments_of(item, spec, self._values),
             stream=bool(item.subscribers) or node.streams,
             trust_scope=item.tenant if spec.share != "public" else "public",
         )
@@ -355,7 +351,7 @@ class HostLoop:
             flight=work.flight,
             attempt=work.attempt,
             instance=self._instance,
-            value=value,
+            value=with_facts(value, outcome.value),
             run_s=outcome.run_s,
             meta=meta,
             revisions=outcome.revisions,
@@ -380,7 +376,7 @@ def _broken(error: Exception) -> ErrorInfo:
 
 
 def _is_placed(item: WorkItem) -> bool:
-    return bool(item.inputs.place) or any(value.place for _, value in item.upstream)
+    return any(value.place for value in values_in(item))
 
 
 def _meta(outcome: Outcome) -> bytes:

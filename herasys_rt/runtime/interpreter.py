@@ -13,10 +13,12 @@ from herasys_rt.core.commands import (
     AcceptRun,
     AddSubscriber,
     Command,
+    FinishFragment,
     FinishRun,
     RefuseRun,
     ReleaseValue,
     StartBatch,
+    WakeAt,
 )
 from herasys_rt.core.values import Value
 from herasys_rt.errors import EnvironmentFaultError
@@ -41,12 +43,14 @@ class Interpreter:
         clients: dict[str, Endpoint],
         hosts: dict[str, Endpoint],
         specs: dict[str, WorkflowSpec],
+        wake_at: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._outbox = outbox
         self._objects = objects
         self._clients = clients
         self._hosts = hosts
         self._specs = specs
+        self._wake_at = wake_at
         self._known: dict[str, set[str]] = {}
         self._fetchers = ThreadPoolExecutor(4, thread_name_prefix="fetch")
         self._carry: dict[type, Callable[[Any], None]] = {
@@ -55,7 +59,9 @@ class Interpreter:
             AddSubscriber: self._add_subscriber,
             AcceptRun: self._to_client,
             RefuseRun: self._to_client,
-            FinishRun: self._finish_run,
+            FinishRun: self._finish,
+            FinishFragment: self._finish,
+            WakeAt: self._wake,
             ReleaseValue: self._release,
         }
 
@@ -116,11 +122,13 @@ class Interpreter:
         if client is not None:
             self._outbox.post(client, command)
 
-    def _finish_run(self, command: FinishRun) -> None:
+    def _finish(self, command: FinishRun | FinishFragment) -> None:
         client = self._clients.get(command.client)
         if client is None:
             return
-        placed = [value.place for _, value in command.outputs if value.place]
+        values = [value for _, value in command.outputs]
+        values.extend(value for _, parts in command.gathered for value in parts)
+        placed = [value.place for value in values if value.place]
         if not placed:
             self._outbox.post(client, command)
             return
@@ -130,16 +138,23 @@ class Interpreter:
         self._fetchers.submit(self._deliver_large, client, command, handles)
 
     def _deliver_large(
-        self, client: Endpoint, command: FinishRun, handles: dict[str, Any]
+        self,
+        client: Endpoint,
+        command: FinishRun | FinishFragment,
+        handles: dict[str, Any],
     ) -> None:
         try:
             outputs = tuple(
                 (node, self._inlined(value, handles)) for node, value in command.outputs
             )
-            ended = msgspec.structs.replace(command, outputs=outputs)
+            gathered = tuple(
+                (node, tuple(self._inlined(value, handles) for value in parts))
+                for node, parts in command.gathered
+            )
+            ended = msgspec.structs.replace(command, outputs=outputs, gathered=gathered)
         except EnvironmentFaultError as e:  # Nobody reads this thread's future.
             ended = msgspec.structs.replace(
-                command, status="failed", outputs=(), error=e.info()
+                command, status="failed", outputs=(), gathered=(), error=e.info()
             )
         self._outbox.send(client, ended)
 
@@ -148,6 +163,9 @@ class Interpreter:
             return value
         data = self._objects.read(handles[value.place])
         return Value(value.digest, value.size, inline=data)
+
+    def _wake(self, command: WakeAt) -> None:
+        self._wake_at(command.at_s)
 
     def _release(self, command: ReleaseValue) -> None:
         self._objects.release(command.place)

@@ -28,7 +28,7 @@ from herasys_rt.runtime.actors import (
     unpack_endpoint,
 )
 from herasys_rt.runtime.cluster import demand, preflight
-from herasys_rt.runtime.registry import declare
+from herasys_rt.runtime.registry import declare, needs_database
 
 Progress = Callable[[str], None]
 
@@ -150,9 +150,10 @@ class Runtime:
         if pool.engine == "pgvector":
             size = {"pool_size": self._config.database.pool_size, **pool.options}
             pool = pool.model_copy(update={"options": size})
-            if self._pin_retrieval_to:  # The embedded server's socket is there.
-                options["scheduling_strategy"] = _on_node(self._pin_retrieval_to)
-                options.pop("label_selector", None)
+        if needs_database(pool) and self._pin_retrieval_to:
+            # The embedded server's socket is there.
+            options["scheduling_strategy"] = _on_node(self._pin_retrieval_to)
+            options.pop("label_selector", None)
         host = (
             ray.remote(HostActor)
             .options(**options)

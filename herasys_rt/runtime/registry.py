@@ -17,6 +17,8 @@ _MODULES = {
     "late_interaction": "herasys_rt.engines.rerank.late_interaction",
     "cross_encoder": "herasys_rt.engines.rerank.cross_encoder",
     "pgvector": "herasys_rt.engines.postgres.engine",
+    "web_search": "herasys_rt.engines.search.engine",
+    "python": "herasys_rt.engines.python.engine",
     "modelled": "herasys_rt.engines.modelled",
 }
 """Each module has ``create(pool: PoolConfig, dsn: str) -> Engine``."""
@@ -25,7 +27,9 @@ _VERBS = {
     "llm": ("llm.generate",),
     "embedding": ("embed",),
     "rerank": ("rerank",),
-    "retrieval": ("pg.search", "pg.write"),
+    "retrieval": ("pg.search", "pg.text", "pg.hybrid", "pg.write", "pg.delete"),
+    "search": ("http.search",),
+    "python": ("python.call", "text.chunk", "text.value"),
 }
 """What every engine of a resource type can do."""
 
@@ -39,6 +43,13 @@ def create_engine(pool: PoolConfig, dsn: str) -> Engine:
             hint=f"Known engines: {', '.join(_MODULES)}.",
         )
     return importlib.import_module(module).create(pool, dsn)
+
+
+def needs_database(pool: PoolConfig) -> bool:
+    """Whether the pool's engine works on the runtime's own database."""
+    if pool.engine == "web_search":
+        return pool.options.get("provider", "local") == "local"
+    return pool.engine == "pgvector"
 
 
 def declare(pool: PoolConfig, *, alone: bool) -> PoolDeclared:

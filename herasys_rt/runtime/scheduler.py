@@ -6,6 +6,7 @@ One thread owns the kernel's state. It never waits for anything but its inbox.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +18,16 @@ from herasys_rt.core.kernel import State, counters, handle
 from herasys_rt.core.values import Value
 from herasys_rt.errors import InputError
 from herasys_rt.graph import codec
+from herasys_rt.graph.facts import facts_of
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.graph.validation import check_inputs, validate_spec
 from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import (
+    Abandon,
     Announce,
     Cancel,
     Catalogue,
+    Close,
     ForgetClient,
     FuserLost,
     FuserReady,
@@ -37,6 +41,7 @@ from herasys_rt.messages import (
     Named,
     Ping,
     Pong,
+    Reveal,
     Route,
     StatusReply,
     StatusRequest,
@@ -89,14 +94,23 @@ class SchedulerLoop:
         self._fuser: Endpoint | None = None
         self._fuser_heard_s = 0.0
         self._next_housekeeping_s = 0.0
+        self._wake_s = math.inf
         self._stopping = False
         self.roster = Roster(pools)
         self._interpreter = Interpreter(
-            outbox, objects, self._clients, self.roster.endpoints, self._specs
+            outbox,
+            objects,
+            self._clients,
+            self.roster.endpoints,
+            self._specs,
+            self._wake,
         )
         self._takers: dict[type, Callable[[Any], None]] = {
             Hello: self._hello,
             Submit: self._submit,
+            Reveal: self._reveal,
+            Abandon: self._abandon,
+            Close: self._close_agent,
             Cancel: self._cancel,
             Ping: self._ping,
             Goodbye: lambda m: self._client_gone(m.client),
@@ -120,7 +134,7 @@ class SchedulerLoop:
         """Serve until told to stop."""
         takers, apply = self._takers, self.apply
         while not self._stopping:
-            for message in self._inbox.receive(_HOUSEKEEPING_S):
+            for message in self._inbox.receive(self._patience_s()):
                 taker = takers.get(type(message))
                 if taker is None:
                     apply(message)  # pyright: ignore[reportArgumentType]
@@ -133,6 +147,19 @@ class SchedulerLoop:
             for peer in self._outbox.flush():
                 self._refused(peer)
         self._close()
+
+    def _wake(self, at_s: float) -> None:
+        self._wake_s = at_s
+
+    def _patience_s(self) -> float:
+        """How long the inbox may be waited for: until the kernel wants to be woken."""
+        left_s = self._wake_s - (self._clock() - self._start_s)
+        if left_s <= 0:
+            self._wake_s = math.inf
+            self.apply(events.TimePassed())
+            self._outbox.flush()
+            return 0.0
+        return min(left_s, _HOUSEKEEPING_S)
 
     def apply(self, event: events.Event) -> None:
         """Let the kernel handle one event and carry out what it commands."""
@@ -215,9 +242,38 @@ class SchedulerLoop:
         self.apply(event)
 
     def _cancel(self, message: Cancel) -> None:
-        run = self._state.runs.get(message.run_id)
-        if run is None or run.client == message.client:  # A stranger's run is not theirs.
+        if self._may(message):
             self.apply(events.RunCancelled(message.run_id))
+
+    def _may(self, message: Cancel | Reveal | Abandon | Close) -> bool:
+        """A stranger's run is not theirs to touch."""
+        run = self._state.runs.get(message.run_id)
+        return run is None or run.client == message.client
+
+    def _abandon(self, message: Abandon) -> None:
+        if self._may(message):
+            self.apply(events.FragmentCancelled(message.run_id, message.fragment))
+
+    def _close_agent(self, message: Close) -> None:
+        if self._may(message):
+            self.apply(events.RunClosed(message.run_id, message.error))
+
+    def _reveal(self, message: Reveal) -> None:
+        """A piece of an agent's run that came past the fuser; see `_submit`."""
+        spec = self._specs.get(message.spec_id)
+        if spec is None or not self._may(message):
+            return
+        data = message.inputs
+        self.apply(
+            events.NodesRevealed(
+                run_id=message.run_id,
+                fragment=message.fragment,
+                spec_id=message.spec_id,
+                inputs=Value(codec.digest(data), len(data), inline=data),
+                facts=facts_of(spec, codec.decode(data)),
+                parents=message.parents,
+            )
+        )
 
     def _submit(self, message: Submit) -> None:
         """A run that came past the fuser: checked here, unsigned, so that it fuses with
@@ -225,9 +281,10 @@ class SchedulerLoop:
         if message.client not in self._clients:
             return  # It said goodbye; nobody waits for this run.
         spec = self._specs.get(message.spec_id)
+        facts: dict[str, Any] = {}
         if spec is not None:
             try:
-                check_inputs(spec, codec.decode(message.inputs))
+                facts = facts_of(spec, check_inputs(spec, codec.decode(message.inputs)))
             except (InputError, codec.CodecError) as e:
                 self._refuse(message, e.info())
                 return
@@ -240,6 +297,10 @@ class SchedulerLoop:
                 tenant=self._tenants[message.client],
                 inputs=Value(codec.digest(data), len(data), inline=data),
                 stream=message.stream,
+                priority=message.priority,
+                deadline_s=message.deadline_s,
+                facts=facts,
+                agent=message.agent,
             )
         )
 

@@ -57,7 +57,9 @@ class Stack:
         return self._runtime.start(progress)
 
     def _start_database(self, progress: Progress) -> None:
-        if not any(pool.engine == "pgvector" for pool in self._config.pools):
+        from herasys_rt.runtime.registry import needs_database
+
+        if not any(needs_database(pool) for pool in self._config.pools):
             return
         from herasys_rt.engines.postgres.dsn import check_dsn
         from herasys_rt.engines.postgres.server import EmbeddedPostgres

@@ -1,0 +1,170 @@
+"""Where agents run in a client: their coroutines on one event loop of the client's own.
+
+Each await of `AgentRun.call` is a fragment: sent through the link, answered by the
+scheduler with its outcome. The loop runs in a thread, so that agents work alike under
+blocking and asynchronous callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from herasys_rt.client.run import Run
+from herasys_rt.core.commands import FinishFragment
+from herasys_rt.dsl.agent import Agent, Revealed
+from herasys_rt.dsl.tracked import Origin
+from herasys_rt.errors import (
+    ErrorInfo,
+    HerasysError,
+    InternalError,
+    RunCancelledError,
+    error_from_info,
+)
+from herasys_rt.graph import codec
+from herasys_rt.graph.spec import WorkflowSpec, node_refs
+
+if TYPE_CHECKING:
+    from herasys_rt.client.link import Link
+
+
+class AgentLoop:
+    """The event loop that a client's agents run on; started with the first agent."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def start(self, run: Run, agent: Agent[...], inputs: dict[str, Any]) -> None:
+        """Run an agent for a run that is being submitted."""
+        loop = self._running_loop()
+        session = _Session(run, self._link, loop)
+        run.on_fragment = session.tell
+        future = asyncio.run_coroutine_threadsafe(session.drive(agent, inputs), loop)
+
+        def end(_: Run) -> None:
+            future.cancel()
+
+        run.add_done_callback(end)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._loop,), name="agents", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    @staticmethod
+    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            loop.close()
+
+    def close(self) -> None:
+        """Cancel what still runs and stop. Idempotent."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+
+
+class _Session:
+    """The fragments of one agent's run; is the agent's `Revealer`."""
+
+    def __init__(self, run: Run, link: Link, loop: asyncio.AbstractEventLoop) -> None:
+        self._run = run
+        self._link = link
+        self._loop = loop
+        self._next = 0
+        self._open: dict[int, tuple[WorkflowSpec, asyncio.Future[FinishFragment]]] = {}
+
+    async def drive(self, agent: Agent[...], inputs: dict[str, Any]) -> None:
+        """Execute the agent and tell the scheduler how it ended."""
+        error: ErrorInfo | None = None
+        try:
+            output, origin = await agent.execute(self, inputs)
+            codec.encode(output)
+            self._run.agent_output = (output, origin)
+        except asyncio.CancelledError:
+            error = ErrorInfo("cancelled", f"agent {agent.name!r} was cancelled")
+        except HerasysError as e:
+            error = e.info()
+        except Exception as e:
+            error = _user_error(agent.name, e)
+        self._link.close_run(self._run, error)
+
+    async def reveal(
+        self, spec: WorkflowSpec, inputs: dict[str, Any], parents: Origin
+    ) -> Revealed:
+        """See `dsl.agent.Revealer.reveal`."""
+        number, self._next = self._next, self._next + 1
+        answer: asyncio.Future[FinishFragment] = self._loop.create_future()
+        self._open[number] = (spec, answer)
+        self._link.reveal(self._run, number, spec, codec.encode(inputs), sorted(parents))
+        try:
+            message = await answer
+        except asyncio.CancelledError:
+            self._link.abandon(self._run, number)
+            raise
+        finally:
+            del self._open[number]
+        return _revealed(spec, message, inputs)
+
+    def tell(self, message: FinishFragment) -> None:
+        """A fragment ended; called on the link's thread."""
+        self._loop.call_soon_threadsafe(self._settle, message)
+
+    def _settle(self, message: FinishFragment) -> None:
+        found = self._open.get(message.fragment)
+        if found is not None and not found[1].done():
+            found[1].set_result(message)
+
+
+def _revealed(
+    spec: WorkflowSpec, message: FinishFragment, inputs: dict[str, Any]
+) -> Revealed:
+    """A fragment's value and origin. Errors: what it failed with."""
+    from herasys_rt.client.report import output_of
+
+    if message.status == "cancelled":
+        reason = message.error.message if message.error else "the step was cancelled"
+        raise RunCancelledError(reason)
+    if message.error is not None:
+        where = f"step {message.failed_node!r}: " if message.failed_node else ""
+        info = message.error
+        raise error_from_info(
+            ErrorInfo(info.code, where + info.message, info.hint, info.retryable)
+        )
+    output = output_of(spec, inputs, message)
+    if "output" not in output:
+        raise InternalError(f"fragment {message.fragment} gave no output")
+    origin = frozenset((message.fragment, ref.node) for ref in node_refs(spec.outputs))
+    return Revealed(output["output"], origin)
+
+
+def _user_error(agent: str, error: Exception) -> ErrorInfo:
+    """An exception of the agent's own code: its type, message and place."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [f for f in frames if "herasys_rt" not in f.filename] or list(frames)
+    place = f" at {ours[-1].filename}:{ours[-1].lineno}" if ours else ""
+    return ErrorInfo(
+        "agent_failed",
+        f"agent {agent!r} raised {type(error).__name__}: {error}{place}",
+        "Mend the agent's code, or catch the error in it.",
+    )
