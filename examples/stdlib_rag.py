@@ -6,7 +6,7 @@ herasys run examples/stdlib_rag.py:rag --input question='What does textwrap.dede
 """
 
 from herasys_rt.dsl import workflow
-from operators import embed, generate, rerank, retrieve
+from operators import embed, generate, hybrid, rerank, retrieve
 
 COLLECTION = "stdlib"
 
@@ -33,3 +33,10 @@ def rag_rerank(question: str):
     chunks = retrieve(embed(question), collection=COLLECTION, top_k=12)
     best = rerank(question, chunks, top_k=4)
     return generate(ANSWER, context=best, question=question, max_tokens=64)
+
+
+@workflow
+def rag_hybrid(question: str):
+    """An answer from four passages found by meaning and by words, ranks fused."""
+    chunks = hybrid(embed(question), question, collection=COLLECTION, top_k=4)
+    return generate(ANSWER, context=chunks, question=question, max_tokens=64)

@@ -11,6 +11,7 @@ import pytest
 from herasys_rt.config import PoolConfig
 from herasys_rt.engines.protocol import Engine, Item, Outcome
 from herasys_rt.engines.rerank import cross_encoder, late_interaction
+from herasys_rt.engines.rerank.merging import merge_ranked, split
 from herasys_rt.errors import EnvironmentFaultError
 from tests.outcome_sink import OutcomeSink
 
@@ -82,6 +83,27 @@ def test_late_interaction_scores_equal_texts_of_one_batch_alike(
     outcome = ask(engine, sink, query="same", chunks=chunks, top_k=20)
     assert [c["id"] for c in outcome.value] == [c["id"] for c in chunks]
     assert len({c["score"] for c in outcome.value}) == 1
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_late_interaction_in_parts_is_late_interaction_of_the_whole(
+    late: tuple[Engine, OutcomeSink], fuse: bool
+):
+    engine, sink = late
+    words = ["rain", "heap", "Paris", "France", "capital", "north", "front", "city"]
+    chunks = [
+        {"id": f"{a}-{b}", "text": f"{a} and {b}", "source": "t", "score": 0.0}
+        for a in words
+        for b in words[:3]
+    ]
+    args = {"query": "capital of France", "chunks": chunks, "top_k": 5}
+    args["fuse_first_stage"] = fuse
+    whole = ask(engine, sink, **args).value
+    parts = [ask(engine, sink, **part).value for part in split(args, 3)]
+    merged = merge_ranked(parts, 5, fuse_first_stage=fuse)
+    assert [c["id"] for c in merged] == [c["id"] for c in whole]
+    for one, other in zip(merged, whole, strict=True):
+        assert one["score"] == pytest.approx(other["score"], abs=1e-3)
 
 
 def test_the_fingerprint_tells_late_interaction_apart(late: tuple[Engine, OutcomeSink]):
