@@ -8,7 +8,7 @@ from typing import TypeVar
 from herasys_rt.core import flights
 from herasys_rt.core.commands import FinishFragment, FinishRun, NodeRecord
 from herasys_rt.core.records import Outputs, outputs_of, records_of
-from herasys_rt.core.state import Fragment, Run, RunStatus, State
+from herasys_rt.core.state import Fragment, Node, Run, RunStatus, State
 from herasys_rt.core.timers import clear_deadline
 from herasys_rt.core.transitions import FINISHED, NodeState, move
 from herasys_rt.errors import ErrorInfo
@@ -29,12 +29,12 @@ def finish(
     """End an open fragment, and with it its run when that is a static one: its unfinished
     nodes leave their flights, the client is told."""
     fragment.active = False
-    run = fragment.run
-    _leave(state, fragment, "skipped" if status == "succeeded" else "cancelled")
-    outputs, gathered, skipped = (
-        outputs_of(fragment) if status == "succeeded" else ((),) * 3
-    )
-    records = records_of(state, fragment)
+    run, nodes = fragment.run, fragment.counted()
+    _leave(state, nodes, "skipped" if status == "succeeded" else "cancelled")
+    outputs, gathered, skipped = _NOTHING
+    if status == "succeeded":
+        outputs, gathered, skipped = outputs_of(fragment)
+    records = records_of(state, fragment, nodes)
     del run.fragments[fragment.number]
     if run.agent is None:
         state.out.append(
@@ -50,7 +50,7 @@ def finish(
                 skipped,
             )
         )
-        let_go(state, fragment)
+        _let_go(state, fragment, nodes)
         count_run(state, status)
         forget(state, run)
         return
@@ -69,7 +69,7 @@ def finish(
         )
     )
     run.agent.records[fragment.number] = records
-    let_go(state, fragment)
+    _let_go(state, fragment, nodes)
     count_fragment(state, status)
 
 
@@ -99,20 +99,6 @@ def remember(state: State, memory: OrderedDict[str, T], run_id: str, value: T) -
     memory[run_id] = value
     if len(memory) > state.config.remembered_runs:
         memory.popitem(last=False)
-
-
-def let_go(state: State, fragment: Fragment) -> None:
-    """Let go of everything an ended fragment held."""
-    for node in fragment.counted():
-        entry, result = node.entry, node.result
-        if entry is not None:
-            node.entry = None
-            state.table.unpin(entry)
-        if result is not None and result.value is not None:
-            state.ledger.release(result.value)
-    state.table.trim()
-    state.ledger.release(fragment.inputs)
-    fragment.nodes = []
 
 
 def forget(state: State, run: Run) -> None:
@@ -153,10 +139,24 @@ def count_fragment(state: State, status: RunStatus) -> None:
         totals.fragments_cancelled += 1
 
 
-def _leave(state: State, fragment: Fragment, to: NodeState) -> None:
+def _leave(state: State, nodes: list[Node], to: NodeState) -> None:
     """Every unfinished node leaves."""
-    for node in fragment.counted():
+    for node in nodes:
         if node.flight is not None:
             flights.leave(state, node, to)
         elif node.state not in FINISHED:
             move(node, to, state.now)
+
+
+def _let_go(state: State, fragment: Fragment, nodes: list[Node]) -> None:
+    """Let go of everything an ended fragment held."""
+    for node in nodes:
+        entry, result = node.entry, node.result
+        if entry is not None:
+            node.entry = None
+            state.table.unpin(entry)
+        if result is not None and result.value is not None:
+            state.ledger.release(result.value)
+    state.table.trim()
+    state.ledger.release(fragment.inputs)
+    fragment.nodes = []

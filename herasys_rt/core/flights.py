@@ -35,14 +35,14 @@ def launch(
     plan = node.fragment.plan
     position = node.position
     flight = Flight(
-        id=state.next_flight,
-        key=key,
-        pool=pool,
-        verb=plan.spec.nodes[position].verb,
-        effect=plan.effect[position],
-        leader=node,
-        options=plan.options[position],
-        revisions=revisions if key is None else key[1],
+        state.next_flight,
+        key,
+        pool,
+        plan.spec.nodes[position].verb,
+        plan.effect[position],
+        node,
+        plan.options[position],
+        revisions if key is None else key[1],
     )
     state.next_flight += 1
     state.flights[flight.id] = flight

@@ -15,26 +15,26 @@ def payload_of(node: Node) -> Payload:
     run, fragment = node.run, node.fragment
     nodes, plan = fragment.nodes, fragment.plan
     exact, expires_s = True, FOREVER
-    placed = [fragment.inputs] if fragment.inputs.place else []
+    placed = (fragment.inputs,) if fragment.inputs.place else ()
     upstream: list[tuple[int, Value]] = []
     for position in plan.parents[node.position]:
         result = nodes[position].result
         assert result is not None and result.value is not None
         upstream.append((position, result.value))
         if result.value.place:
-            placed.append(result.value)
+            placed += (result.value,)
         exact = exact and result.exact
         expires_s = min(expires_s, result.expires_s)
     return Payload(
-        spec_id=plan.spec_id,
-        node=node.position,
-        run_id=run.id,
-        tenant=run.tenant,
-        inputs=fragment.inputs,
-        upstream=tuple(upstream),
-        exact=exact,
-        expires_s=expires_s,
-        placed=tuple(placed),
+        plan.spec_id,
+        node.position,
+        run.id,
+        run.tenant,
+        fragment.inputs,
+        tuple(upstream),
+        exact,
+        expires_s,
+        placed,
     )
 
 

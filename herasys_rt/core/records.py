@@ -31,15 +31,14 @@ def outputs_of(fragment: Fragment) -> Outputs:
     return tuple(outputs), tuple(gathered), tuple(skipped)
 
 
-def records_of(state: State, fragment: Fragment) -> tuple[NodeRecord, ...]:
-    """The records of all nodes in spec order, elements in items' order; counts them in
-    the accounting."""
+def records_of(
+    state: State, fragment: Fragment, nodes: list[Node]
+) -> tuple[NodeRecord, ...]:
+    """The records of a fragment's counted ``nodes``; counts them in the accounting."""
     if fragment.run.agent is None:
-        return tuple([_record(state, node) for node in fragment.counted()])
+        return tuple([_record(state, node) for node in nodes])
     number = fragment.number
-    return tuple(
-        [_record(state, node, number, _parents(node)) for node in fragment.counted()]
-    )
+    return tuple([_record(state, node, number, _parents(node)) for node in nodes])
 
 
 def _record(

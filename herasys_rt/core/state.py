@@ -53,6 +53,14 @@ class KernelConfig(msgspec.Struct, frozen=True):
     max_run_nodes: int = 100_000
 
 
+def _story() -> list[tuple[float, NodeState]]:
+    return []  # several times faster than calling the generic alias
+
+
+def _members() -> dict[int, Node]:
+    return {}
+
+
 @dataclass(slots=True, eq=False)
 class Run:
     """A run being executed: ``seq`` is its place in the order of arrival, ``fragments``
@@ -149,9 +157,7 @@ class Node:
     fused_into: str = ""
     reused: bool = False
     told: bool = False
-    story: list[tuple[float, NodeState]] = field(
-        default_factory=list[tuple[float, NodeState]]
-    )
+    story: list[tuple[float, NodeState]] = field(default_factory=_story)
 
     @property
     def id(self) -> str:
@@ -204,12 +210,12 @@ class Payload:
     upstream: tuple[tuple[int, Value], ...]
     exact: bool
     expires_s: float
+    placed: tuple[Value, ...] = ()
     gathered: tuple[tuple[int, tuple[Value, ...]], ...] = ()
     element: int = -1
     items: Value | None = None
     item: Value | None = None
     skipped: tuple[int, ...] = ()
-    placed: tuple[Value, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -240,7 +246,7 @@ class Flight:
     state: FlightState = "waiting"
     timed: bool = False
     timeout_s: float = FOREVER
-    members: dict[int, Node] = field(default_factory=dict[int, Node])
+    members: dict[int, Node] = field(default_factory=_members)
     seats: int = 0
     attempt: int = 1
     tries: int = 0

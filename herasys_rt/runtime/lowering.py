@@ -34,7 +34,10 @@ def arguments_of(item: WorkItem, spec: WorkflowSpec, values: ValueStore) -> dict
         ]
     if item.element < 0:
         return resolve(node.args, inputs, outputs)
-    current = _items(item, spec, inputs, values)[item.element]
+    if item.item is not None:
+        current = codec.decode(values.unpack(item.item))
+    else:
+        current = _items(item, spec, inputs, values)[item.element]
     return resolve(node.args, inputs, outputs, item=current)
 
 
@@ -59,8 +62,7 @@ def values_in(item: WorkItem) -> list[Value]:
     """Every value an item refers to."""
     found = [item.inputs, *(value for _, value in item.upstream)]
     found.extend(value for _, parts in item.gathered for value in parts)
-    if item.items is not None:
-        found.append(item.items)
+    found.extend(value for value in (item.items, item.item) if value is not None)
     return found
 
 
