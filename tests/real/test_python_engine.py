@@ -679,7 +679,7 @@ def test_workers_die_with_their_host(tmp_path):
     gate = Gate(tmp_path)
     script = (
         "import os, signal, sys\n"
-        "from tests.pure.engines.test_python_engine import Bench, create, hang, pool\n"
+        "from tests.real.test_python_engine import Bench, create, hang, pool\n"
         "bench = Bench(create(pool(isolate='process')))\n"
         "bench.submit(hang, *sys.argv[1:3])\n"
         "open(sys.argv[3]).read()\n"
