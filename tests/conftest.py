@@ -19,11 +19,10 @@ import psutil
 import pytest
 
 from benchmarks import _common
+from tests.leftovers import GRACE_S, no_new_threads
 
 _PURE = Path(__file__).parent / "pure"
 _REAL = Path(__file__).parent / "real"
-_GRACE_S = 10.0
-"""How long what was told to end may take to be gone."""
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -94,12 +93,7 @@ def _pure_test_leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     threads = set(threading.enumerate())
     children = _descendants()
     yield
-    left = [t for t in threading.enumerate() if t not in threads]
-    for thread in left:
-        thread.join(_GRACE_S / max(len(left), 1))
-    alive = [thread.name for thread in left if thread.is_alive()]
-    if alive:
-        pytest.fail(f"threads left over: {', '.join(alive)}", pytrace=False)
+    no_new_threads(threads)
     _no_new_processes(children, _descendants)
 
 
@@ -165,7 +159,7 @@ def _no_new_processes(
 ) -> None:
     """Fail on processes that were not there, once they had time to end."""
     new = [process for process in look() - before if _counts(process)]
-    _, alive = psutil.wait_procs(new, timeout=_GRACE_S)
+    _, alive = psutil.wait_procs(new, timeout=GRACE_S)
     told = []
     for process in alive:
         with contextlib.suppress(psutil.Error):

@@ -20,6 +20,7 @@ from herasys_rt.graph.checks import (
     port_fault,
     widened,
 )
+from herasys_rt.graph.prompts import VAR
 from herasys_rt.graph.spec import InputRef, InputSpec, WorkflowSpec
 from herasys_rt.graph.types import PortType, describe, value_fault
 
@@ -107,9 +108,19 @@ def _input_fault(spec: WorkflowSpec, declared: InputSpec, value: Any) -> str | N
             fault = port_fault(value, port)
         else:
             fault = constraint_fault(value, port.constraint)
+        if not fault and declared.required and port.name.startswith(VAR):
+            fault = _blank_fault(value)
         if fault:
             return f"{fault} (for {port.name!r} of node {node!r})"
     return _region_fault(spec, declared.name, value)
+
+
+def _blank_fault(value: Any) -> str | None:
+    """Why a value may not be asked about in a prompt: a required text that is blank makes
+    the model answer nothing. A default says that its input may be blank."""
+    if isinstance(value, str) and not value.strip():
+        return "is empty; give the input a default if it may be"
+    return None
 
 
 def _region_fault(spec: WorkflowSpec, name: str, value: Any) -> str | None:

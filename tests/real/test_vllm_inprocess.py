@@ -12,6 +12,7 @@ from herasys_rt.config import PoolConfig
 from herasys_rt.engines.protocol import Item, Snapshot
 from herasys_rt.engines.vllm import VllmEngine, create
 from herasys_rt.errors import EnvironmentFaultError
+from tests.leftovers import no_new_threads
 from tests.real.llm_sink import Recorder, ask
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
@@ -42,7 +43,7 @@ def engine(recorder: Recorder) -> Iterator[VllmEngine]:
     engine.close()
     engine.close()
     assert all(len(ends) == 1 for ends in recorder.outcomes.values())
-    assert set(threading.enumerate()) <= before
+    no_new_threads(before)
 
 
 def is_idle(snapshot: Snapshot) -> bool:

@@ -17,6 +17,7 @@ from herasys_rt.engines.vllm import VllmEngine, create
 from herasys_rt.graph.expressions import resolve
 from herasys_rt.graph.schemas import schema_text, value_fault
 from operators import choose_tool, classify, generate, generate_json, judge
+from tests.leftovers import no_new_threads
 from tests.real.llm_sink import Recorder
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -65,7 +66,7 @@ def ask() -> Iterator[Asking]:
     yield Asking(engine, recorder)
     engine.close()
     assert all(len(ends) == 1 for ends in recorder.outcomes.values())
-    assert set(threading.enumerate()) <= before
+    no_new_threads(before)
 
 
 def structured(prompt: str, schema: Any, **more: Any) -> Any:

@@ -91,6 +91,22 @@ def test_a_blank_question_is_refused(text):
     assert "is empty" in faults_of(QUESTION, {"question": text})["question"]
 
 
+ASKED = node_of(
+    Port("var:question", PortType.ANY), **{"var:question": InputRef("question")}
+)
+
+
+@pytest.mark.parametrize("kind", [PortType.TEXT, PortType.ANY])
+def test_a_blank_text_that_a_prompt_asks_about_is_refused(kind):
+    spec = spec_of(InputSpec("question", kind), nodes=(ASKED,))
+    assert "is empty" in faults_of(spec, {"question": " \n"})["question"]
+
+
+def test_an_input_with_a_default_may_be_blank_in_a_prompt():
+    spec = spec_of(InputSpec("question", PortType.TEXT, False, "why?"), nodes=(ASKED,))
+    assert check_inputs(spec, {"question": ""}) == {"question": ""}
+
+
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
