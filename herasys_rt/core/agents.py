@@ -106,7 +106,7 @@ def _answer(
     run.agent.records[event.fragment] = ()
     state.ledger.discard(event.inputs)
     state.out.append(
-        FinishFragment(run.id, run.client, event.fragment, status, (), error=error)
+        FinishFragment(run.id, run.agent.executor, event.fragment, status, (), error=error)
     )
 
 

@@ -48,6 +48,7 @@ def finish(
                 failed_node,
                 gathered,
                 skipped,
+                run.labels,
             )
         )
         _let_go(state, fragment, nodes)
@@ -57,7 +58,7 @@ def finish(
     state.out.append(
         FinishFragment(
             run.id,
-            run.client,
+            run.agent.executor,
             fragment.number,
             status,
             records,
@@ -89,7 +90,11 @@ def end_run(
     records: list[NodeRecord] = []
     for _, of_fragment in sorted(run.agent.records.items()):
         records += of_fragment
-    state.out.append(FinishRun(run.id, run.client, status, tuple(records), error=error))
+    state.out.append(
+        FinishRun(
+            run.id, run.client, status, tuple(records), error=error, labels=run.labels
+        )
+    )
     count_run(state, status)
     forget(state, run)
 
