@@ -129,7 +129,7 @@ class Client:
         Yields ended runs in the order of their inputs; a run that failed raises from its
         own `Run.result`. ``inputs`` is read as far as it is worked on. Leaving the
         iteration early cancels what still runs. Inputs that do not fit yield a run that
-        failed with `InputError`.
+        failed with `InputError`. Errors: `InputError` for a ``concurrency`` below 1.
         """
         return self.map_many(((workflow, one) for one in inputs), concurrency=concurrency)
 
@@ -232,8 +232,11 @@ class _Window:
         jobs: Iterable[tuple[HasSpec | WorkflowSpec, Mapping[str, Any]]],
         concurrency: int,
     ) -> None:
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        if type(concurrency) is not int or concurrency < 1:
+            raise InputError(
+                f"concurrency is a whole number of at least 1, not {concurrency!r:.60}",
+                hint="Say how many runs may be at work at once, or leave it out for 8.",
+            )
         self._client = client
         self._jobs = jobs
         self._free = threading.Semaphore(concurrency)

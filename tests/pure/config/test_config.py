@@ -232,6 +232,12 @@ def test_a_folder_and_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None
     assert "no UTF-8 text" in refused(path).message
 
 
+def test_a_control_character_is_refused_with_a_next_step(tmp_path: Path) -> None:
+    error = refused(written(tmp_path, "ray: \x07\n"))
+    assert "is no YAML text" in error.message
+    assert error.hint
+
+
 def test_yaml_that_would_build_objects_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "ray: !!python/object/apply:os.getcwd []\n")
     assert "could not determine a constructor" in refused(path).message
