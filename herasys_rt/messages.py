@@ -251,6 +251,7 @@ ToHost = (
     Named
     | Announce
     | KnowSpec
+    | commands.ForgetSpec
     | KnowClient
     | ForgetClient
     | commands.StartBatch

@@ -390,15 +390,16 @@ def connect(
     config: Config | None = None,
     *,
     tenant: str = "default",
-    on_progress: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> Client:
     """Connect to the runtime: the background one, the Ray job's, or a private one.
 
     Blocking, and free of any event loop, so it also works inside a running one. A
     private runtime is started with ``config`` (None: the laptop defaults) and ends with
-    the client. ``tenant`` is the connection's isolation scope. Errors: `InputError` for
-    a tenant that is no name, `EnvironmentFaultError` and its kinds, `ConfigError`,
-    `UnknownModelError`.
+    the client; ``on_progress`` hears how it comes up, and without it one line on standard
+    error says that it begins, where that is a screen. ``tenant`` is the connection's
+    isolation scope. Errors: `InputError` for a tenant that is no name,
+    `EnvironmentFaultError` and its kinds, `ConfigError`, `UnknownModelError`.
     """
     from herasys_rt.runtime.attach import attach
 
@@ -417,7 +418,7 @@ async def connect_async(
     config: Config | None = None,
     *,
     tenant: str = "default",
-    on_progress: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> AsyncClient:
     """The asynchronous twin of `connect`."""
     client = await asyncio.to_thread(

@@ -38,7 +38,8 @@ class KernelConfig(msgspec.Struct, frozen=True):
     tries that ended in a retryable error, ``max_losses`` how often it may lose its
     instance on top. ``reuse_ttl_s`` holds seconds by verb; verbs not named have no limit.
     ``remembered_runs`` ended (or cancelled too early) run ids are kept, so that submitting
-    or cancelling them again does nothing. A run has at most ``max_run_nodes`` nodes, the
+    or cancelling them again does nothing. Of the workflows that nothing at work needs, the
+    ``remembered_specs`` used last are kept. A run has at most ``max_run_nodes`` nodes, the
     elements of its regions and all of an agent's fragments included.
     """
 
@@ -50,6 +51,7 @@ class KernelConfig(msgspec.Struct, frozen=True):
     reuse_max_entries: int = 100_000
     reuse_ttl_s: dict[str, float] = {}
     remembered_runs: int = 100_000
+    remembered_specs: int = 4_096
     max_run_nodes: int = 100_000
 
 
@@ -343,6 +345,8 @@ class Totals:
 class State:
     """The whole of it.
 
+    ``plans`` are the known workflows, the one used last standing last; ``plans_kept`` is
+    how many stayed when some were forgotten last.
     ``due`` orders by time what waits for a time: flights by their ids, the deadlines of
     runs by ``-1 - seq`` (found in ``deadlines``); ``wake_s`` is when the driver was asked
     to wake the kernel, ``due_moved`` that it may have to be asked again. ``out``,
@@ -358,7 +362,8 @@ class State:
     ledger: Ledger
     table: FusionTable
     now: float = 0.0
-    plans: dict[str, Plan] = field(default_factory=dict[str, Plan])
+    plans: OrderedDict[str, Plan] = field(default_factory=OrderedDict[str, Plan])
+    plans_kept: int = 0
     pools: dict[str, Pool] = field(default_factory=dict[str, Pool])
     instances: dict[str, Instance] = field(default_factory=dict[str, Instance])
     runs: dict[str, Run] = field(default_factory=dict[str, Run])

@@ -194,7 +194,7 @@ def test_all_faults_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
 
 def test_a_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> None:
     (told,) = faults(written(tmp_path, "ray:\n  zzz: 1\n"))
-    expected = "known: address, num_cpus, dashboard, object_store_mb"
+    expected = "known: address, num_cpus, dashboard, object_store_mb, autoscaling"
     assert told == f"ray.zzz (line 2): unknown key; {expected}"
 
 
