@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -33,7 +34,14 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give the session its home before anything is imported that asks for one."""
+    """Give the session its home before anything is imported that asks for one.
+
+    Signals that whoever started the session had it ignore (``nohup``, a shell's ``&``)
+    work again: tests send them to their children and to themselves.
+    """
+    for number, handler in _SIGNALS.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     # Short: Unix sockets are made below it. Open to walk through: as root, the
     # database server runs as another user.
     home = Path(tempfile.mkdtemp(prefix="ht-", dir="/tmp"))
@@ -54,6 +62,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
+_SIGNALS = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGTERM: signal.SIG_DFL,
+}
 _HOME = pytest.StashKey[Path]()
 _HOMES = {
     "HERASYS_RUN_DIR": "run",
