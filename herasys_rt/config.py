@@ -125,7 +125,7 @@ class ReuseConfig(_Section):
 class SchedulerConfig(_Section):
     """The kernel's policies and bounds."""
 
-    ordering: str = "fcfs"
+    ordering: str = "workflow_fcfs"
     """Which node next: the name of an ordering."""
     placement: str = "least_loaded"
     """On which instance: the name of a placement."""
@@ -138,6 +138,9 @@ class SchedulerConfig(_Section):
     journal: bool = True
     """Write every event to a file that replays to the same decisions."""
     journal_max_mb: int = pydantic.Field(default=1024, ge=1)
+    profile: Path | None = None
+    """What `herasys profile` wrote of these engines, for orderings that predict; None:
+    they go by what they have seen."""
     reuse: ReuseConfig = ReuseConfig()
 
 
@@ -172,7 +175,7 @@ def load_config(
     """The configuration of a file (None: the laptop defaults) with overrides applied.
 
     Sections and keys that a file leaves out have their defaults; a file without
-    ``pools`` gets the laptop's. ``HERASYS_SCHEDULER__ORDERING=fcfs`` in ``environ``
+    ``pools`` gets the laptop's. ``HERASYS_SCHEDULER__ORDERING=srtf`` in ``environ``
     (None: the process's) sets ``scheduler.ordering``; values are YAML. A pool's field is
     reached by its name: ``HERASYS_POOLS__LLM__SLOTS=8`` (``-`` in a name as ``_``).
 

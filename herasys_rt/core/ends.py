@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TypeVar
 
-from herasys_rt.core import flights
+from herasys_rt.core import flights, remaining
 from herasys_rt.core.commands import FinishFragment, FinishRun, NodeRecord
 from herasys_rt.core.records import Outputs, outputs_of, records_of
 from herasys_rt.core.state import Fragment, Node, Run, RunStatus, State
@@ -69,6 +69,8 @@ def finish(
         )
     )
     run.agent.records[fragment.number] = records
+    if state.tracker is not None:
+        remaining.fragment_ended(state, fragment)
     _let_go(state, fragment, nodes)
     count_fragment(state, status)
 
@@ -90,6 +92,8 @@ def end_run(
     for _, of_fragment in sorted(run.agent.records.items()):
         records += of_fragment
     state.out.append(FinishRun(run.id, run.client, status, tuple(records), error=error))
+    if status == "succeeded":
+        remaining.run_ended(state, run)
     count_run(state, status)
     forget(state, run)
 

@@ -85,14 +85,17 @@ class RunSubmitted(msgspec.Struct, frozen=True, tag=True):
     """Of the inputs that conditions and regions ask for."""
     agent: bool = False
     """The run's graph is revealed while it runs; it ends with `RunClosed`."""
+    seconds: tuple[float, ...] = ()
+    """Predicted per node, in spec order, below 0 where nothing is known of one; empty:
+    nothing is predicted."""
 
 
 class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
     """An agent reveals the next piece of its graph: the nodes of ``spec_id``.
 
     ``fragment`` is numbered by the agent's client from 0 and taken once. ``inputs``,
-    ``signatures``, ``collections`` and ``facts`` are as in `RunSubmitted`. ``parents``
-    are (fragment, node id) whose results the values came from. Answered by
+    ``signatures``, ``collections``, ``facts`` and ``seconds`` are as in `RunSubmitted`.
+    ``parents`` are (fragment, node id) whose results the values came from. Answered by
     `FinishFragment`; a fragment that fails does not fail the run.
     """
 
@@ -105,6 +108,7 @@ class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
     facts: dict[str, Fact] = {}
     parents: tuple[tuple[int, str], ...] = ()
     stream: bool = False
+    seconds: tuple[float, ...] = ()
 
 
 class FragmentCancelled(msgspec.Struct, frozen=True, tag=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from herasys_rt.core import ends
+from herasys_rt.core import ends, remaining
 from herasys_rt.core.commands import AcceptRun, FinishRun, ForgetSpec, RefuseRun
 from herasys_rt.core.events import NodesRevealed, RunSubmitted
 from herasys_rt.core.plan import Plan, plan_of, resolve_pools, spec_fault
@@ -171,9 +171,13 @@ def begin(state: State, fragment: Fragment, event: RunSubmitted | NodesRevealed)
     """Decide the path of every node of a new fragment."""
     plan = fragment.plan
     fragment.keys, fragment.revisions = keys_of(state, event, plan)
+    if state.tracker is not None:
+        remaining.reveal(state, fragment, event.seconds)
     route(state, fragment)
     if plan.flat:
         fragment.keys = fragment.revisions = ()  # nothing is decided later
+    if state.tracker is not None:
+        remaining.refresh(state, fragment.run)
     if not fragment.open:
         state.endings.append(Ending(fragment))
 
@@ -244,6 +248,7 @@ def _admit(state: State, event: RunSubmitted) -> Run:
         agent=Agent() if event.agent else None,
     )
     state.next_run += 1
+    remaining.track(state, run, event.spec_id)
     state.runs[run.id] = run
     state.clients.setdefault(run.client, {})[run.id] = run
     state.ledger.acquire(run.inputs)

@@ -18,6 +18,7 @@ from herasys_rt.core.heap import IndexedHeap, Rank
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.plan import Plan
 from herasys_rt.core.policy import Batching, Ordering, Placement
+from herasys_rt.core.progress import Progress, Tracker
 from herasys_rt.core.transitions import NodeState
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
@@ -83,6 +84,8 @@ class Run:
     agent: Agent | None = None
     size: int = 0
     fragments: dict[int, Fragment] = field(default_factory=dict[int, "Fragment"])
+    progress: Progress | None = None
+    """Kept where the ordering asks for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -274,12 +277,14 @@ class Batch:
 @dataclass(slots=True, eq=False)
 class Instance:
     """An engine instance that is up. ``busy`` of its ``slots`` are in use by
-    ``flights``."""
+    ``flights``. ``begun`` counts its batches; one that comes up later begins where the
+    others of its pool are."""
 
     id: str
     pool: Pool
     slots: int
     busy: int = 0
+    begun: int = 0
     flights: dict[int, Flight] = field(default_factory=dict[int, Flight])
 
 
@@ -361,6 +366,8 @@ class State:
     reason: str
     ledger: Ledger
     table: FusionTable
+    tracker: Tracker | None = None
+    """Set where the ordering reads the progress of runs."""
     now: float = 0.0
     plans: OrderedDict[str, Plan] = field(default_factory=OrderedDict[str, Plan])
     plans_kept: int = 0
@@ -404,6 +411,7 @@ def new_state(
         reason=f"{ordering.name}, {placement.name}, {batching.name}",
         ledger=ledger,
         table=FusionTable(ledger, config.reuse_max_bytes, config.reuse_max_entries),
+        tracker=Tracker() if ordering.dynamic else None,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from herasys_rt.core.commands import FinishFragment, RefuseRun
 from herasys_rt.core.events import NodesRevealed, RunSubmitted, SpecRegistered
+from herasys_rt.costs.forecast import ProfileForecast
 from herasys_rt.errors import ErrorInfo, HerasysError
 from herasys_rt.graph import codec
 from herasys_rt.graph.facts import facts_of
@@ -51,7 +52,8 @@ that is not known again."""
 class FuserLoop:
     """Signs runs on their way to the scheduler. `run` blocks until `Stop`.
 
-    ``values`` stores inputs that are too large to travel inline.
+    ``values`` stores inputs that are too large to travel inline. ``forecast`` predicts
+    the seconds of nodes; without one the kernel goes by what it has seen.
     """
 
     def __init__(
@@ -61,12 +63,14 @@ class FuserLoop:
         scheduler: Endpoint,
         values: ValueStore,
         clock: Callable[[], float] = time.monotonic,
+        forecast: ProfileForecast | None = None,
     ) -> None:
         self._inbox = inbox
         self._outbox = outbox
         self._scheduler = scheduler
         self._values = values
         self._clock = clock
+        self._forecast = forecast
         self._clients: dict[str, Hello] = {}
         self._specs: OrderedDict[str, WorkflowSpec] = OrderedDict()
         self._signers: dict[str, Signer] = {}
@@ -177,6 +181,7 @@ class FuserLoop:
             collections=signer.collections(inputs),
             facts=facts_of(spec, inputs),
             parents=message.parents,
+            seconds=self._predicted(spec, inputs),
         )
 
     def _signed(self, message: Submit, tenant: str) -> RunSubmitted:
@@ -194,7 +199,11 @@ class FuserLoop:
             deadline_s=message.deadline_s,
             facts=facts_of(spec, inputs),
             agent=message.agent,
+            seconds=self._predicted(spec, inputs),
         )
+
+    def _predicted(self, spec: WorkflowSpec, inputs: dict[str, Any]) -> tuple[float, ...]:
+        return self._forecast.seconds(spec, inputs) if self._forecast is not None else ()
 
     def _checked(
         self, message: Submit | Reveal

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from herasys_rt.config import Config, PoolConfig
+from herasys_rt.costs.profile import Profile
 from herasys_rt.errors import (
     ClusterError,
     EnvironmentFaultError,
@@ -42,7 +43,8 @@ class Runtime:
     """The actors of one runtime: a scheduler, a fuser, a host per engine instance.
 
     ``detached`` actors outlive this process (an existing cluster); others end with it.
-    ``dsn`` is handed to the engines that need a database.
+    ``dsn`` is handed to the engines that need a database. ``profile`` is what orderings
+    predict from.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Runtime:
         run_dir: Path,
         dsn: str = "",
         *,
+        profile: Profile | None = None,
         detached: bool = False,
         multi_host: bool = False,
         pin_retrieval_to: str | None = None,
@@ -58,6 +61,7 @@ class Runtime:
         self._config = config
         self._run_dir = run_dir
         self._dsn = dsn
+        self._profile = profile
         self._detached = detached
         self._tcp_host = _address_of_this_host() if multi_host else ""
         self._pin_retrieval_to = pin_retrieval_to
@@ -156,6 +160,7 @@ class Runtime:
                 self._packed_endpoint,
                 str(self._run_dir),
                 self._tcp_host,
+                self._profile,
             )
         )
         self._scheduler.watch_fuser.remote([self._fuser])

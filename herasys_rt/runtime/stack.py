@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from herasys_rt.config import Config
+from herasys_rt.costs.profile import Profile, read_profile
 from herasys_rt.links import Endpoint
 from herasys_rt.runtime.cluster import join_ray, start_private_ray
 from herasys_rt.runtime.launch import Progress, Runtime
@@ -36,6 +37,7 @@ class Stack:
         from herasys_rt.runtime.registry import declare
 
         new_kernel(self._config)
+        profile = _profile(self._config)
         for pool in self._config.pools:
             declare(pool, alone=True)  # Wrong names are told before anything starts.
         self._start_database(progress)
@@ -50,6 +52,7 @@ class Stack:
             self._config,
             self._run_dir,
             self.dsn,
+            profile=profile,
             detached=bool(self._config.ray.address),
             multi_host=on_cluster,
             pin_retrieval_to=(
@@ -111,3 +114,8 @@ class Stack:
 
 def _since(begun_s: float) -> str:
     return f"{time.monotonic() - begun_s:.1f} s"
+
+
+def _profile(config: Config) -> Profile | None:
+    path = config.scheduler.profile
+    return read_profile(path) if path is not None else None

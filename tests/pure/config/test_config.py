@@ -78,7 +78,7 @@ def test_an_empty_file_gives_the_defaults(tmp_path: Path, text: str) -> None:
 def test_a_file_says_only_what_differs(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, "scheduler:\n  max_attempts: 5\n"), {})
     assert config.scheduler.max_attempts == 5
-    assert config.scheduler.ordering == "fcfs"
+    assert config.scheduler.ordering == "workflow_fcfs"
     assert config.pools == default_config().pools
 
 

@@ -13,6 +13,7 @@ import pytest
 from herasys_rt.client.client import Client
 from herasys_rt.client.link import Link
 from herasys_rt.config import Config, PoolConfig
+from herasys_rt.costs.forecast import ProfileForecast
 from herasys_rt.engines.protocol import Engine, Item, Outcome, Sink, Snapshot
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.links import Endpoint, Inbox, Outbox
@@ -138,10 +139,12 @@ class LocalRuntime:
         self.outbox.send(self.hosts.pop(), Stop())
         self.outbox.send(self.endpoint, HostLost(pool, 0, "killed by the test"))
 
-    def start_fuser(self) -> None:
+    def start_fuser(self, forecast: ProfileForecast | None = None) -> None:
         inbox: Inbox[Any] = Inbox(self.run_dir, "fuser", ToFuser)
         self.fuser = inbox.endpoint
-        loop = FuserLoop(inbox, self._outbox(), self.endpoint, InlineValues())
+        loop = FuserLoop(
+            inbox, self._outbox(), self.endpoint, InlineValues(), forecast=forecast
+        )
         self.fuser_loop = loop
         self._start(loop.run)
 

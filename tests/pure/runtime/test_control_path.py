@@ -442,6 +442,29 @@ def test_the_journal_of_live_runs_replays_to_the_same_commands(
     assert sum(map(len, commanded)) > 8
 
 
+def test_runs_tell_the_kernel_what_a_profile_predicts(start_runtime, hand_engine):
+    from herasys_rt.core.events import RunSubmitted
+    from herasys_rt.core.journal import read_journal
+    from herasys_rt.costs.batch import LinearBatch
+    from herasys_rt.costs.forecast import UNKNOWN_S, ProfileForecast
+    from herasys_rt.costs.profile import PoolProfile, Profile, VerbProfile
+
+    verb = VerbProfile("embed", times=LinearBatch(0.25))
+    pool = PoolProfile("embedding", "embedding", "modelled", "cpu", 1, (verb,))
+    engines = {name: hand_engine() for name in ("embedding", "search", "llm")}
+    runtime = start_runtime(fuser=False, **engines)
+    runtime.start_fuser(ProfileForecast(Profile((pool,))))
+    client = runtime.connect()
+    await_fuser(client)
+    run = client.submit(rag, question="q")
+    engines["embedding"].wait_for(1)
+    run.cancel()
+    runtime.close()
+    events = [event for _, event in read_journal(runtime.journal_path)]
+    (told,) = [event.seconds for event in events if isinstance(event, RunSubmitted)]
+    assert told == (0.25, UNKNOWN_S, UNKNOWN_S)
+
+
 def test_a_run_id_at_work_gives_its_handle_and_a_used_one_is_refused(
     start_runtime, hand_engine
 ):
