@@ -65,6 +65,9 @@ class RayConfig(_Section):
     """Serve Ray's dashboard and with it `ray job submit` on the private cluster."""
     object_store_mb: int = pydantic.Field(default=256, ge=80)
     """Shared memory of the private cluster for values beyond 64 KiB."""
+    autoscaling: bool = False
+    """The cluster adds nodes when work asks for them: pools may ask for more than is there
+    now, and the start waits for the nodes as long as it takes."""
 
 
 class DatabaseConfig(_Section):
@@ -122,7 +125,7 @@ class ReuseConfig(_Section):
 class SchedulerConfig(_Section):
     """The kernel's policies and bounds."""
 
-    ordering: str = "fcfs"
+    ordering: str = "workflow_fcfs"
     """Which node next: the name of an ordering."""
     placement: str = "least_loaded"
     """On which instance: the name of a placement."""
@@ -135,6 +138,9 @@ class SchedulerConfig(_Section):
     journal: bool = True
     """Write every event to a file that replays to the same decisions."""
     journal_max_mb: int = pydantic.Field(default=1024, ge=1)
+    profile: Path | None = None
+    """What `herasys profile` wrote of these engines, for orderings that predict; None:
+    they go by what they have seen."""
     reuse: ReuseConfig = ReuseConfig()
 
 
@@ -169,7 +175,7 @@ def load_config(
     """The configuration of a file (None: the laptop defaults) with overrides applied.
 
     Sections and keys that a file leaves out have their defaults; a file without
-    ``pools`` gets the laptop's. ``HERASYS_SCHEDULER__ORDERING=fcfs`` in ``environ``
+    ``pools`` gets the laptop's. ``HERASYS_SCHEDULER__ORDERING=srtf`` in ``environ``
     (None: the process's) sets ``scheduler.ordering``; values are YAML. A pool's field is
     reached by its name: ``HERASYS_POOLS__LLM__SLOTS=8`` (``-`` in a name as ``_``).
 

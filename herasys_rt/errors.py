@@ -28,7 +28,7 @@ processes as `ErrorInfo`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -50,7 +50,7 @@ class HerasysError(Exception):
     """Root of the tree. ``fields`` hold the facts; prose is made from them."""
 
     code: str = "error"
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
 
     def __init__(
         self, message: str, *, hint: str = "", code: str = "", **fields: Any
@@ -81,6 +81,7 @@ class HerasysError(Exception):
                 self.hint,
                 self.code,
                 self.fields,
+                self.retryable,
                 self.__cause__,
             ),
         )
@@ -92,10 +93,12 @@ def _rebuild(
     hint: str,
     code: str,
     fields: dict[str, Any],
+    retryable: bool,
     cause: BaseException | None,
 ) -> HerasysError:
     error = cls.__new__(cls)
     HerasysError.__init__(error, message, hint=hint, code=code, **fields)
+    error.retryable = retryable
     error.__cause__ = cause
     return error
 
@@ -250,7 +253,9 @@ def error_from_info(info: ErrorInfo, **fields: Any) -> HerasysError:
     """The exception for an `ErrorInfo`; codes of operators become `NodeError`.
 
     The original code is kept on the instance, so that a user always sees the code the
-    failing part chose.
+    failing part chose; so is whether trying again may help.
     """
     cls = _codes(HerasysError).get(info.code, NodeError)
-    return cls(info.message, hint=info.hint, code=info.code, **fields)
+    error = cls(info.message, hint=info.hint, code=info.code, **fields)
+    error.retryable = info.retryable or cls.retryable
+    return error

@@ -310,6 +310,7 @@ ToHost = (
     Named
     | Announce
     | KnowSpec
+    | commands.ForgetSpec
     | KnowClient
     | ForgetClient
     | commands.StartBatch

@@ -9,7 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from herasys_rt import __version__
-from herasys_rt.cli import collections, diagnosis, ingestion, lifecycle, runs, workflows
+from herasys_rt.cli import (
+    collections,
+    diagnosis,
+    ingestion,
+    lifecycle,
+    profiling,
+    runs,
+    simulation,
+    workflows,
+)
 
 app = typer.Typer(
     name="herasys",
@@ -65,6 +74,8 @@ _add("Work", runs.run)
 _add("Work", workflows.graph)
 _add("Data", ingestion.ingest)
 app.add_typer(collections.app, name="collections", rich_help_panel="Data")
+_add("Machine", profiling.profile)
+_add("Machine", simulation.simulate)
 _add("Machine", diagnosis.models)
 _add("Machine", diagnosis.doctor)
 _add("Machine", diagnosis.version)

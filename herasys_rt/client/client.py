@@ -163,7 +163,7 @@ class Client:
         own `Run.result`. ``inputs`` is read as far as it is worked on. Leaving the
         iteration early cancels what still runs. Inputs that do not fit yield a run that
         failed with `InputError`. Every run gets the ``labels``. Errors: `InputError` for
-        labels that are none.
+        a ``concurrency`` below 1 and labels that are none.
         """
         jobs = ((workflow, one) for one in inputs)
         return self.map_many(jobs, concurrency=concurrency, labels=labels)
@@ -274,8 +274,11 @@ class _Window:
         concurrency: int,
         labels: dict[str, str],
     ) -> None:
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        if type(concurrency) is not int or concurrency < 1:
+            raise InputError(
+                f"concurrency is a whole number of at least 1, not {concurrency!r:.60}",
+                hint="Say how many runs may be at work at once, or leave it out for 8.",
+            )
         self._client = client
         self._jobs = jobs
         self._labels = labels
@@ -435,13 +438,15 @@ def connect(
     *,
     tenant: str = "default",
     frontends: int | None = None,
-    on_progress: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> Client:
     """Connect to the runtime: the background one, the Ray job's, or a private one.
 
     Blocking, and free of any event loop, so it also works inside a running one. A
     private runtime is started with ``config`` (None: the laptop defaults) and ends with
-    the client. ``tenant`` is the connection's isolation scope.
+    the client; ``on_progress`` hears how it comes up, and without it one line on standard
+    error says that it begins, where that is a screen. ``tenant`` is the connection's
+    isolation scope.
 
     ``frontends`` says how many processes of the cluster execute this client's agents, 0
     that they run in this process; None is 1 inside a Ray job and 0 elsewhere. They start
@@ -492,7 +497,7 @@ async def connect_async(
     *,
     tenant: str = "default",
     frontends: int | None = None,
-    on_progress: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> AsyncClient:
     """The asynchronous twin of `connect`."""
     client = await asyncio.to_thread(

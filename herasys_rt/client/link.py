@@ -43,8 +43,14 @@ from herasys_rt.messages import (
 log = logging.getLogger(__name__)
 
 _WELCOME_S = 15.0
+_ROUND_S = 0.5
 _PING_EVERY_S = 2.0
 _SILENCE_LIMIT_S = 20.0
+_RECONNECT_S = 0.5
+"""How long a lost connection may take to come back. It never does when the scheduler's
+process has ended; that is noticed by the connection, a machine's end by the silence."""
+_KNOWN_SPECS = 4096
+"""So many workflows are remembered to be known there; then each is told once more."""
 
 
 class Link:
@@ -60,6 +66,7 @@ class Link:
         self._scheduler = scheduler
         self._outbox = Outbox()
         self._inbox: Inbox[ToClient] = inbox_for(scheduler, "client", ToClient)
+        self._watch = self._outbox.watch(scheduler)
         self._hello = Hello(self._id, self._inbox.endpoint, tenant)
         self._lock = threading.RLock()
         self._door: Endpoint = scheduler
@@ -69,12 +76,14 @@ class Link:
         self._revealed: dict[tuple[str, int], tuple[WorkflowSpec, Reveal]] = {}
         self._closing: dict[str, Close] = {}
         self._cancelled: set[str] = set()
+        self._sent_again: set[str | tuple[str, int]] = set()
         self._welcomed = threading.Event()
         self._status: dict[str, Any] | None = None
         self._status_came = threading.Condition()
         self._closed = False
         self._gone: ErrorInfo | None = None
         self._heard_s = time.monotonic()
+        self._lost_s: float | None = None
         self._thread = threading.Thread(target=self._serve, name="link", daemon=True)
 
     def open(self) -> None:
@@ -178,9 +187,28 @@ class Link:
 
     def _post_submit(self, spec: WorkflowSpec, message: Submit | Reveal) -> None:
         if spec.id not in self._known_specs:
+            if len(self._known_specs) >= _KNOWN_SPECS:
+                self._known_specs.clear()
             self._known_specs.add(spec.id)
             self._outbox.post(self._door, SpecRegistered(spec))
         self._outbox.post(self._door, message)
+
+    def _send_again(
+        self,
+        key: str | tuple[str, int],
+        sent: tuple[WorkflowSpec, Submit | Reveal] | None,
+        error: ErrorInfo | None,
+    ) -> bool:
+        """Whether what was ``sent`` goes out once more, now with its workflow, since all
+        that is wrong with it is that the workflow was forgotten there."""
+        if sent is None or error is None or error.code != "unknown_spec":
+            return False
+        if key in self._sent_again:
+            return False  # It was told right before: it does not hold.
+        self._sent_again.add(key)
+        self._known_specs.discard(sent[0].id)
+        self._post_submit(*sent)
+        return True
 
     def cancel(self, run: Run) -> None:
         """Ask for a run to stop."""
@@ -246,7 +274,7 @@ class Link:
         }
         next_ping_s = time.monotonic() + _PING_EVERY_S
         while not self._closed:
-            messages = self._inbox.receive(_PING_EVERY_S / 2)
+            messages = self._inbox.receive(_ROUND_S)
             now = time.monotonic()
             if messages:
                 self._heard_s = now
@@ -255,9 +283,20 @@ class Link:
             if now >= next_ping_s:
                 next_ping_s = now + _PING_EVERY_S
                 self._outbox.post(self._scheduler, Ping(self._id))
-                if now - self._heard_s > _SILENCE_LIMIT_S:
-                    self._runtime_gone(Gone("it has stopped answering"))
+            if self._gone is None and not self._closed:
+                self._look_after_scheduler(now)
             self._outbox.flush()
+
+    def _look_after_scheduler(self, now: float) -> None:
+        if not self._watch.lost():
+            self._lost_s = None
+        elif self._lost_s is None:
+            self._lost_s = now
+        elif now - self._lost_s >= _RECONNECT_S:
+            self._runtime_gone(Gone("its scheduler has ended"))
+            return
+        if now - self._heard_s > _SILENCE_LIMIT_S:
+            self._runtime_gone(Gone("it has stopped answering"))
 
     def _finish(self, message: FinishRun) -> None:
         run = self._forget(message.run_id)
@@ -271,8 +310,12 @@ class Link:
             raise
 
     def _fragment(self, message: FinishFragment) -> None:
+        key = (message.run_id, message.fragment)
         with self._lock:
-            self._revealed.pop((message.run_id, message.fragment), None)
+            if self._send_again(key, self._revealed.get(key), message.error):
+                return
+            self._revealed.pop(key, None)
+            self._sent_again.discard(key)
             run = self._runs.get(message.run_id)
         if run is not None and run.on_fragment is not None:
             run.on_fragment(message)
@@ -300,19 +343,35 @@ class Link:
                 self.close_run(run, message.error)
 
     def _refuse(self, message: RefuseRun) -> None:
-        if message.run_id not in self._unaccepted:
-            return  # A submission that was sent twice; the run is taken or has ended.
+        with self._lock:
+            sent = self._unaccepted.get(message.run_id)
+            if sent is None:
+                return  # A submission that was sent twice; the run is taken or has ended.
+            if self._send_again(message.run_id, sent, message.error):
+                self._post_agent(message.run_id)
+                return
         run = self._forget(message.run_id)
         if run is not None:
             run.fail(message.error)
+
+    def _post_agent(self, run_id: str) -> None:
+        """What an agent has told of its run so far: it came while nobody knew the run."""
+        for (of_run, _), (spec, reveal) in self._revealed.items():
+            if of_run == run_id:
+                self._post_submit(spec, reveal)
+        closing = self._closing.get(run_id)
+        if closing is not None:
+            self._outbox.post(self._door, closing)
 
     def _forget(self, run_id: str) -> Run | None:
         with self._lock:
             self._unaccepted.pop(run_id, None)
             self._cancelled.discard(run_id)
+            self._sent_again.discard(run_id)
             if self._closing.pop(run_id, None) is not None or self._revealed:
                 for key in [key for key in self._revealed if key[0] == run_id]:
                     del self._revealed[key]
+                    self._sent_again.discard(key)
             return self._runs.pop(run_id, None)
 
     def _piece(self, message: Piece) -> None:
@@ -352,7 +411,9 @@ class Link:
         error = ErrorInfo(
             "runtime_state",
             f"the runtime is gone: {message.reason}",
-            "Start it again with `herasys up`; submit the runs that had not ended again.",
+            "Start it again with `herasys up`, connect again, and submit the runs that had "
+            "not ended again.",
+            retryable=True,
         )
         with self._lock:
             self._gone = error
@@ -382,6 +443,7 @@ class Link:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._outbox.send(self._inbox.endpoint, Pong())  # Wakes the thread.
             self._thread.join()
+        self._watch.close()
         self._outbox.close()
         self._inbox.close()
 

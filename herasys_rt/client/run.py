@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -16,6 +17,7 @@ from herasys_rt.dsl.tracked import NOWHERE, Origin
 from herasys_rt.errors import (
     ErrorInfo,
     HerasysError,
+    InputError,
     ResultTimeoutError,
     RunCancelledError,
     RunError,
@@ -53,6 +55,7 @@ class Run:
         self._callbacks: list[DoneCallback] = []
         self._accepted = False
         self._when_accepted: DoneCallback | None = None
+        self._watchers: list[Callable[[], object]] = []
         self._report: RunReport | None = None
         self.on_fragment: Callable[[FinishFragment], None] | None = None
         """Of an agent's run: where its fragments' outcomes go."""
@@ -79,8 +82,10 @@ class Run:
     def result(self, timeout_s: float | None = None) -> Any:
         """The run's output: one value, or a dict when the workflow names several.
 
-        Errors: `ResultTimeoutError` (the run goes on), or what the run ended with:
-        `RunError` and its kinds, `RunCancelledError`, `InputError`, `OverloadedError`.
+        ``timeout_s`` is how long to wait, 0 for not at all, None for as long as it takes.
+        Errors: `ResultTimeoutError` (the run goes on), `InputError` for a time that is
+        none, or what the run ended with: `RunError` and its kinds, `RunCancelledError`,
+        `InputError`, `OverloadedError`.
         """
         report = self._wait(timeout_s)
         if report.error is not None:
@@ -92,7 +97,7 @@ class Run:
 
         Keys: run_id, status, output, sources, usage, error, latency_s, nodes; labels
         of a run that was given some.
-        Errors: `ResultTimeoutError`.
+        ``timeout_s`` as in `result`. Errors: `ResultTimeoutError`, `InputError`.
         """
         return self._wait(timeout_s).to_json()
 
@@ -110,22 +115,41 @@ class Run:
         nothing after them; one that makes none yields its result, if that is a text, at
         once. Errors: as `result`, also in the middle.
         """
+        more = threading.Event()
+        with self._watched(more.set):
+            for piece in self._pieces():
+                if piece is None:
+                    more.wait()
+                    more.clear()
+                else:
+                    yield piece
+
+    def _pieces(self) -> Iterator[str | None]:
+        """As `stream`, but never waiting: None says that there is nothing new yet."""
         taken = 0
         while True:
             with self._changed:
-                while len(self._text) <= taken and not self._stream_ended():
-                    self._changed.wait()
-                report = self._report
-                fresh = self._text[taken:]
+                fresh, report = self._text[taken:], self._report
+            taken += len(fresh)
             if fresh:
-                taken += len(fresh)
                 yield "".join(fresh)
+            elif report is None and not self._parts.diverged:
+                yield None
             else:
                 self._check_stream(report)
                 return
 
-    def _stream_ended(self) -> bool:
-        return self._report is not None or self._parts.diverged
+    @contextlib.contextmanager
+    def _watched(self, wake: Callable[[], object]) -> Iterator[None]:
+        """Within it ``wake`` is called whenever there is more text or the run ends, on
+        the link's thread: it must neither wait nor raise."""
+        with self._changed:
+            self._watchers.append(wake)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._watchers.remove(wake)
 
     def _check_stream(self, report: RunReport | None) -> None:
         """Raise what a stream ends with, if not well."""
@@ -154,6 +178,7 @@ class Run:
         callback(self)
 
     def _wait(self, timeout_s: float | None) -> RunReport:
+        _check_timeout(timeout_s)
         if self._report is None:
             if timeout_s is not None:
                 timeout_s = min(timeout_s, threading.TIMEOUT_MAX)
@@ -173,7 +198,11 @@ class Run:
 
     def failure(self, report: RunReport) -> HerasysError:
         """The exception a failed or cancelled outcome stands for."""
-        info = report.error or ErrorInfo("internal", "the run ended without an outcome")
+        info = report.error or ErrorInfo(
+            "internal",
+            "the run ended without an outcome",
+            "Submit it again, and report it with the runtime's log.",
+        )
         if report.status == "cancelled":
             return RunCancelledError(info.message, hint=info.hint, run_id=self.id)
         return error_from_info(info, run_id=self.id, node=report.failed_node)
@@ -198,7 +227,7 @@ class Run:
         if text:
             self._text.append(text)
         if text or self._parts.diverged:
-            self._changed.notify_all()
+            self._tell_change()
 
     def accept(self) -> None:
         """The scheduler has taken the run."""
@@ -251,12 +280,29 @@ class Run:
                 self._show(self._last_text(report.output))
             self._report = report
             callbacks, self._callbacks = self._callbacks, []
-            self._changed.notify_all()
+            self._tell_change()
         for callback in callbacks:
             try:
                 callback(self)
             except Exception:  # Users' code must not end the thread of every run.
                 log.exception("a done callback of run %s failed", self.id)
+
+    def _tell_change(self) -> None:
+        self._changed.notify_all()
+        for wake in tuple(self._watchers):  # a stream may be dropped, and leave, meanwhile
+            wake()
+
+
+def _check_timeout(timeout_s: float | None) -> None:
+    """Errors: `InputError` for what is no time to wait."""
+    if timeout_s is None:
+        return
+    number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
+    if not number or not timeout_s >= 0:  # NaN is neither above nor below
+        raise InputError(
+            f"timeout_s is a number of seconds, 0 or more, not {timeout_s!r:.60}",
+            hint="Leave it out to wait as long as it takes.",
+        )
 
 
 def _streamed_node(spec: WorkflowSpec) -> int:
@@ -288,15 +334,14 @@ class AsyncRun:
         return self._run.done()
 
     async def _ended(self, timeout_s: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        ended = loop.create_future()
-
-        def tell(_: Run) -> None:
-            loop.call_soon_threadsafe(lambda: ended.done() or ended.set_result(None))
-
-        self._run.add_done_callback(tell)
+        _check_timeout(timeout_s)
+        told = asyncio.Event()
         try:
-            await asyncio.wait_for(ended, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                with self._run._watched(_from_any_thread(told.set)):
+                    while not self._run.done():
+                        await told.wait()
+                        told.clear()
         except TimeoutError:
             if not self._run.done():
                 raise self._run.too_slow(timeout_s) from None
@@ -318,14 +363,26 @@ class AsyncRun:
 
     async def stream(self) -> AsyncIterator[str]:
         """See `Run.stream`."""
-        pieces = self._run.stream()
-        done = object()
-        while True:
-            piece = await asyncio.to_thread(next, pieces, done)
-            if piece is done:
-                return
-            yield piece  # pyright: ignore[reportReturnType]
+        more = asyncio.Event()
+        with self._run._watched(_from_any_thread(more.set)):
+            for piece in self._run._pieces():
+                if piece is None:
+                    await more.wait()
+                    more.clear()
+                else:
+                    yield piece
 
     async def cancel(self) -> None:
         """See `Run.cancel`."""
         self._run.cancel()
+
+
+def _from_any_thread(call: Callable[[], object]) -> Callable[[], None]:
+    """``call``, to be made on the running loop from any thread; nothing once it closed."""
+    loop = asyncio.get_running_loop()
+
+    def tell() -> None:
+        with contextlib.suppress(RuntimeError):  # closed: nobody waits there any more
+            loop.call_soon_threadsafe(call)
+
+    return tell

@@ -164,6 +164,13 @@ class ReleaseValue(msgspec.Struct, frozen=True, tag=True):
     place: str
 
 
+class ForgetSpec(msgspec.Struct, frozen=True, tag=True):
+    """The kernel has forgotten a workflow: no item will refer to it unless it is
+    registered again."""
+
+    spec_id: str
+
+
 Command = (
     StartBatch
     | AbortItem
@@ -174,4 +181,5 @@ Command = (
     | FinishFragment
     | WakeAt
     | ReleaseValue
+    | ForgetSpec
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TypeVar
 
-from herasys_rt.core import flights
+from herasys_rt.core import flights, remaining
 from herasys_rt.core.commands import FinishFragment, FinishRun, NodeRecord
 from herasys_rt.core.records import Outputs, outputs_of, records_of
 from herasys_rt.core.state import Fragment, Node, Run, RunStatus, State
@@ -70,6 +70,8 @@ def finish(
         )
     )
     run.agent.records[fragment.number] = records
+    if state.tracker is not None:
+        remaining.fragment_ended(state, fragment)
     _let_go(state, fragment, nodes)
     count_fragment(state, status)
 
@@ -95,6 +97,8 @@ def end_run(
             run.id, run.client, status, tuple(records), error=error, labels=run.labels
         )
     )
+    if status == "succeeded":
+        remaining.run_ended(state, run)
     count_run(state, status)
     forget(state, run)
 

@@ -89,14 +89,17 @@ class RunSubmitted(msgspec.Struct, frozen=True, tag=True):
     """Who executes the agent and hears of its fragments; empty: ``client`` itself."""
     labels: dict[str, str] = {}
     """The submitter's own words about the run: kept with it, never looked at."""
+    seconds: tuple[float, ...] = ()
+    """Predicted per node, in spec order, below 0 where nothing is known of one; empty:
+    nothing is predicted."""
 
 
 class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
     """An agent reveals the next piece of its graph: the nodes of ``spec_id``.
 
     ``fragment`` is numbered by the agent's client from 0 and taken once. ``inputs``,
-    ``signatures``, ``collections`` and ``facts`` are as in `RunSubmitted`. ``parents``
-    are (fragment, node id) whose results the values came from. Answered by
+    ``signatures``, ``collections``, ``facts`` and ``seconds`` are as in `RunSubmitted`.
+    ``parents`` are (fragment, node id) whose results the values came from. Answered by
     `FinishFragment`; a fragment that fails does not fail the run.
     """
 
@@ -109,6 +112,7 @@ class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
     facts: dict[str, Fact] = {}
     parents: tuple[tuple[int, str], ...] = ()
     stream: bool = False
+    seconds: tuple[float, ...] = ()
 
 
 class FragmentCancelled(msgspec.Struct, frozen=True, tag=True):

@@ -245,6 +245,21 @@ def member_rank(state: State, node: Node) -> tuple[int, float]:
     return -priority, state.ordering.key(node, run)
 
 
+def rank_anew(state: State, node: Node) -> None:
+    """A member of a queued flight has another key."""
+    flight = node.flight
+    assert flight is not None
+    priority, key = member_rank(state, node)
+    if flight.ranks is not None:
+        flight.ranks.push(node.seat, (priority, key, 0))
+        _rerank(flight)
+        return
+    rank = (priority, key, flight.arrival)
+    if rank != flight.rank:
+        flight.rank = rank
+        flight.pool.queues[flight.verb].update(flight.id, rank)
+
+
 def listens(node: Node) -> bool:
     """Whether the node's run wants its text as it is produced."""
     return node.fragment.stream and node.fragment.plan.listens[node.position]

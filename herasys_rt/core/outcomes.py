@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from herasys_rt.core import ends, flights, flow
+from herasys_rt.core import ends, flights, flow, remaining
 from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished, ItemStarted
 from herasys_rt.core.fusion import Entry, Result
 from herasys_rt.core.state import FOREVER, Flight, State
@@ -64,6 +64,7 @@ def item_finished(state: State, event: ItemFinished) -> None:
     instance = vacate(state, flight)
     result = _result(state, flight, event, instance)
     entry = _keep(state, flight, event, result)
+    leader = flight.leader
     members = flights.retire(state, flight)
     if not members and entry is None:
         state.ledger.discard(event.value)
@@ -77,6 +78,8 @@ def item_finished(state: State, event: ItemFinished) -> None:
         if node.fragment.plan.root[node.position]:
             flow.settled(state, node)
     flow.spread(state, members)
+    if state.tracker is not None:
+        remaining.finished(state, members, leader, result)
     state.table.trim()
 
 

@@ -20,9 +20,16 @@ class Ordering(Protocol):
         """The name configuration and journals use."""
         ...
 
+    @property
+    def dynamic(self) -> bool:
+        """Whether keys read `Run.progress`, and so change with the run's own events. It
+        is kept only then."""
+        ...
+
     def key(self, node: Node, run: Run) -> float:
         """The node's key: smaller goes first; never NaN. Asked once when the node becomes
-        ready, and again on that node's or run's own events."""
+        ready, and again on that node's or run's own events; between those it must not
+        change."""
         ...
 
 

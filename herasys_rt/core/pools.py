@@ -36,7 +36,8 @@ def instance_up(state: State, event: InstanceUp) -> None:
     pool = state.pools.get(event.pool)
     if pool is None or event.instance in state.instances:
         return
-    instance = Instance(event.instance, pool, max(event.slots, 0))
+    begun = max([i.begun for i in pool.instances.values()], default=0)
+    instance = Instance(event.instance, pool, max(event.slots, 0), begun=begun)
     state.instances[instance.id] = pool.instances[instance.id] = instance
     pool.failure = None
     if instance.slots > 0:
@@ -114,6 +115,7 @@ def start(state: State, pool: Pool, instance: Instance, taken: list[Flight]) -> 
     """Put flights into one slot of an instance."""
     batch = Batch(instance, len(taken))
     instance.busy += 1
+    instance.begun += 1
     pool.idle_slots -= 1
     if instance.busy >= instance.slots:
         del pool.free[instance.id]

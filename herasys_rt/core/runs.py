@@ -4,27 +4,77 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from herasys_rt.core import ends
-from herasys_rt.core.commands import AcceptRun, FinishRun, RefuseRun
+from herasys_rt.core import ends, remaining
+from herasys_rt.core.commands import AcceptRun, FinishRun, ForgetSpec, RefuseRun
 from herasys_rt.core.events import NodesRevealed, RunSubmitted
 from herasys_rt.core.plan import Plan, plan_of, resolve_pools, spec_fault
 from herasys_rt.core.routing import keys_of, route
-from herasys_rt.core.state import Agent, Ending, Fragment, Node, Run, State, Template
+from herasys_rt.core.state import (
+    Agent,
+    Ending,
+    Fragment,
+    Node,
+    Run,
+    State,
+    Template,
+    open_fragments,
+)
 from herasys_rt.core.timers import set_deadline
 from herasys_rt.core.values import Fact
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import WorkflowSpec
 
+_SWEEPS = 8
+"""Workflows are forgotten in sweeps of at least this part of the bound."""
+
 
 def register(state: State, spec: WorkflowSpec) -> None:
-    """Know a workflow; runs of one that cannot work are refused with the reason."""
-    if spec.id in state.plans:
+    """Know a workflow; runs of one that cannot work are refused with the reason.
+
+    When there is no room any more, those used longest ago that nothing needs are
+    forgotten.
+    """
+    if known_plan(state, spec.id) is not None:
         return
     fault = spec_fault(spec)
-    if fault is None:
-        state.plans[spec.id] = plan_of(spec)
-    else:
+    if fault is not None:
         ends.remember(state, state.unusable, spec.id, fault)
+        return
+    state.plans[spec.id] = plan_of(spec)
+    most = state.config.remembered_specs
+    if len(state.plans) > max(most, state.plans_kept + most // _SWEEPS):
+        _forget_plans(state, spec.id)
+
+
+def known_plan(state: State, spec_id: str) -> Plan | None:
+    """The plan of a workflow that is about to be used, if it is known."""
+    plan = state.plans.get(spec_id)
+    if plan is not None:
+        state.plans.move_to_end(spec_id)
+    return plan
+
+
+def _forget_plans(state: State, newest: str) -> None:
+    """Forget all but the workflows that are needed and those that were used last.
+
+    Needed are those of open fragments, and of flights that others joined and whose own
+    fragment has ended. What is kept leaves room for some time, so that looking through
+    all that is at work costs little per registration.
+    """
+    needed = {fragment.plan.spec_id for fragment in open_fragments(state)}
+    for flight in state.flights.values():
+        if flight.payload is not None:
+            needed.add(flight.payload.spec_id)
+    most = state.config.remembered_specs
+    surplus = len(state.plans) - (most - most // _SWEEPS)
+    for spec_id in list(state.plans):
+        if surplus <= 0 or spec_id == newest:
+            break
+        if spec_id not in needed:
+            del state.plans[spec_id]
+            state.out.append(ForgetSpec(spec_id))
+            surplus -= 1
+    state.plans_kept = len(state.plans)
 
 
 def submit(state: State, event: RunSubmitted) -> None:
@@ -46,7 +96,7 @@ def submit(state: State, event: RunSubmitted) -> None:
     if run_id in state.cancelled_early:
         _end_unstarted(state, event, state.cancelled_early.pop(run_id))
         return
-    plan = state.plans.get(event.spec_id)
+    plan = known_plan(state, event.spec_id)
     error = _refusal(state, event, plan)
     if plan is None or error is not None:
         _refuse(state, event, error or unknown_spec(f"run {run_id}", event.spec_id))
@@ -124,9 +174,13 @@ def begin(state: State, fragment: Fragment, event: RunSubmitted | NodesRevealed)
     """Decide the path of every node of a new fragment."""
     plan = fragment.plan
     fragment.keys, fragment.revisions = keys_of(state, event, plan)
+    if state.tracker is not None:
+        remaining.reveal(state, fragment, event.seconds)
     route(state, fragment)
     if plan.flat:
         fragment.keys = fragment.revisions = ()  # nothing is decided later
+    if state.tracker is not None:
+        remaining.refresh(state, fragment.run)
     if not fragment.open:
         state.endings.append(Ending(fragment))
 
@@ -198,6 +252,7 @@ def _admit(state: State, event: RunSubmitted) -> Run:
         labels=event.labels,
     )
     state.next_run += 1
+    remaining.track(state, run, event.spec_id)
     state.runs[run.id] = run
     state.clients.setdefault(run.client, {})[run.id] = run
     state.ledger.acquire(run.inputs)

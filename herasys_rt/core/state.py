@@ -18,6 +18,7 @@ from herasys_rt.core.heap import IndexedHeap, Rank
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.plan import Plan
 from herasys_rt.core.policy import Batching, Ordering, Placement
+from herasys_rt.core.progress import Progress, Tracker
 from herasys_rt.core.transitions import NodeState
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
@@ -38,7 +39,8 @@ class KernelConfig(msgspec.Struct, frozen=True):
     tries that ended in a retryable error, ``max_losses`` how often it may lose its
     instance on top. ``reuse_ttl_s`` holds seconds by verb; verbs not named have no limit.
     ``remembered_runs`` ended (or cancelled too early) run ids are kept, so that submitting
-    or cancelling them again does nothing. A run has at most ``max_run_nodes`` nodes, the
+    or cancelling them again does nothing. Of the workflows that nothing at work needs, the
+    ``remembered_specs`` used last are kept. A run has at most ``max_run_nodes`` nodes, the
     elements of its regions and all of an agent's fragments included.
     """
 
@@ -50,6 +52,7 @@ class KernelConfig(msgspec.Struct, frozen=True):
     reuse_max_entries: int = 100_000
     reuse_ttl_s: dict[str, float] = {}
     remembered_runs: int = 100_000
+    remembered_specs: int = 4_096
     max_run_nodes: int = 100_000
 
 
@@ -83,6 +86,8 @@ class Run:
     labels: dict[str, str] = field(default_factory=dict[str, str])
     size: int = 0
     fragments: dict[int, Fragment] = field(default_factory=dict[int, "Fragment"])
+    progress: Progress | None = None
+    """Kept where the ordering asks for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -276,12 +281,14 @@ class Batch:
 @dataclass(slots=True, eq=False)
 class Instance:
     """An engine instance that is up. ``busy`` of its ``slots`` are in use by
-    ``flights``."""
+    ``flights``. ``begun`` counts its batches; one that comes up later begins where the
+    others of its pool are."""
 
     id: str
     pool: Pool
     slots: int
     busy: int = 0
+    begun: int = 0
     flights: dict[int, Flight] = field(default_factory=dict[int, Flight])
 
 
@@ -347,6 +354,8 @@ class Totals:
 class State:
     """The whole of it.
 
+    ``plans`` are the known workflows, the one used last standing last; ``plans_kept`` is
+    how many stayed when some were forgotten last.
     ``due`` orders by time what waits for a time: flights by their ids, the deadlines of
     runs by ``-1 - seq`` (found in ``deadlines``); ``wake_s`` is when the driver was asked
     to wake the kernel, ``due_moved`` that it may have to be asked again. ``out``,
@@ -361,8 +370,11 @@ class State:
     reason: str
     ledger: Ledger
     table: FusionTable
+    tracker: Tracker | None = None
+    """Set where the ordering reads the progress of runs."""
     now: float = 0.0
-    plans: dict[str, Plan] = field(default_factory=dict[str, Plan])
+    plans: OrderedDict[str, Plan] = field(default_factory=OrderedDict[str, Plan])
+    plans_kept: int = 0
     pools: dict[str, Pool] = field(default_factory=dict[str, Pool])
     instances: dict[str, Instance] = field(default_factory=dict[str, Instance])
     runs: dict[str, Run] = field(default_factory=dict[str, Run])
@@ -403,6 +415,7 @@ def new_state(
         reason=f"{ordering.name}, {placement.name}, {batching.name}",
         ledger=ledger,
         table=FusionTable(ledger, config.reuse_max_bytes, config.reuse_max_entries),
+        tracker=Tracker() if ordering.dynamic else None,
     )
 
 

@@ -8,14 +8,26 @@ from typing import Any
 from herasys_rt.core.policy import Batching, Ordering, Placement, Policies, PolicyNames
 from herasys_rt.errors import ConfigError
 from herasys_rt.policies.batching import SizeLimited
-from herasys_rt.policies.ordering import Fcfs
-from herasys_rt.policies.placement import LeastLoaded
+from herasys_rt.policies.ordering import (
+    Atlas,
+    Depth,
+    Fcfs,
+    Llf,
+    Plas,
+    Srtf,
+    WorkflowFcfs,
+)
+from herasys_rt.policies.placement import LeastLoaded, RoundRobin
 
-ORDERINGS: dict[str, Callable[[], Ordering]] = {"fcfs": Fcfs}
-PLACEMENTS: dict[str, Callable[[], Placement]] = {"least_loaded": LeastLoaded}
+ORDERINGS: dict[str, Callable[[], Ordering]] = {
+    kind.name: kind for kind in (Fcfs, WorkflowFcfs, Depth, Srtf, Llf, Plas, Atlas)
+}
+PLACEMENTS: dict[str, Callable[[], Placement]] = {
+    kind.name: kind for kind in (LeastLoaded, RoundRobin)
+}
 BATCHINGS: dict[str, Callable[[], Batching]] = {"size_limited": SizeLimited}
 
-DEFAULTS = PolicyNames("fcfs", "least_loaded", "size_limited")
+DEFAULTS = PolicyNames("workflow_fcfs", "least_loaded", "size_limited")
 
 
 def build(names: PolicyNames = DEFAULTS) -> Policies:

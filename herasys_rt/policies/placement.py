@@ -16,3 +16,14 @@ class LeastLoaded:
     def score(self, instance: Instance, flight: Flight) -> float:
         """Busy slots over slots, 0 to 1."""
         return instance.busy / instance.slots
+
+
+class RoundRobin:
+    """Each in turn: the instance that has begun the fewest batches. Blind to everything
+    else; an instance that came up later begins where the others are."""
+
+    name = "round_robin"
+
+    def score(self, instance: Instance, flight: Flight) -> float:
+        """Batches begun so far."""
+        return float(instance.begun)

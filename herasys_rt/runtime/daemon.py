@@ -276,7 +276,11 @@ def main() -> int:
         return 1
     except Exception as e:
         log.exception("the daemon broke")
-        error = InternalError(f"the runtime's process broke: {type(e).__name__}: {e}")
+        error = InternalError(
+            f"the runtime's process broke: {type(e).__name__}: {e}",
+            hint="This should not have happened. Run `herasys doctor`, and report it with "
+            f"the log, {_failed_log()}.",
+        )
         _say(error=msgspec.to_builtins(error.info()))
         return 1
     log.info("ended: %s", stop.reason)

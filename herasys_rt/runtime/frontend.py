@@ -1,4 +1,4 @@
-"""Frontends: Ray actors that execute the agents of one client (decision 009).
+"""Frontends: Ray actors that execute the agents of one client (decision 011).
 
 Here is what Ray has to do with them: starting, watching, replacing and ending. What is
 inside one is given by the client, which stands above this layer.

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 from herasys_rt.core.commands import FinishFragment, RefuseRun
 from herasys_rt.core.events import NodesRevealed, RunSubmitted, SpecRegistered
+from herasys_rt.costs.forecast import ProfileForecast
 from herasys_rt.errors import ErrorInfo, HerasysError
 from herasys_rt.graph import codec
 from herasys_rt.graph.facts import facts_of
@@ -43,12 +45,16 @@ from herasys_rt.runtime.objects import ValueStore
 log = logging.getLogger(__name__)
 
 _HEARTBEAT_S = 1.0
+_KNOWN_SPECS = 4096
+"""So many workflows are known, those used last; a client tells one that it asks for and
+that is not known again."""
 
 
 class FuserLoop:
     """Signs runs on their way to the scheduler. `run` blocks until `Stop`.
 
-    ``values`` stores inputs that are too large to travel inline.
+    ``values`` stores inputs that are too large to travel inline. ``forecast`` predicts
+    the seconds of nodes; without one the kernel goes by what it has seen.
     """
 
     def __init__(
@@ -58,14 +64,16 @@ class FuserLoop:
         scheduler: Endpoint,
         values: ValueStore,
         clock: Callable[[], float] = time.monotonic,
+        forecast: ProfileForecast | None = None,
     ) -> None:
         self._inbox = inbox
         self._outbox = outbox
         self._scheduler = scheduler
         self._values = values
         self._clock = clock
+        self._forecast = forecast
         self._clients: dict[str, Hello] = {}
-        self._specs: dict[str, WorkflowSpec] = {}
+        self._specs: OrderedDict[str, WorkflowSpec] = OrderedDict()
         self._signers: dict[str, Signer] = {}
         self._pools: tuple[PoolFacts, ...] = ()
         self._stopping = False
@@ -126,14 +134,16 @@ class FuserLoop:
 
     def _register(self, event: SpecRegistered) -> None:
         spec = event.spec
-        if spec.id in self._specs:
-            return
-        faults = validate_spec(spec)
-        if faults:
-            log.warning("a spec that does not hold was refused: %s", faults[0])
-            return
-        self._specs[spec.id] = spec
-        self._forward(event)
+        if spec.id not in self._specs:
+            faults = validate_spec(spec)
+            if faults:
+                log.warning("a spec that does not hold was refused: %s", faults[0])
+                return
+            self._specs[spec.id] = spec
+            if len(self._specs) > _KNOWN_SPECS:
+                forgotten, _ = self._specs.popitem(last=False)
+                self._signers.pop(forgotten, None)
+        self._forward(event)  # Also a known one: the scheduler may have forgotten it.
 
     def _submit(self, message: Submit) -> None:
         hello = self._clients.get(message.client)
@@ -173,6 +183,7 @@ class FuserLoop:
             facts=facts_of(spec, inputs),
             parents=message.parents,
             stream=message.stream,
+            seconds=self._predicted(spec, inputs),
         )
 
     def _signed(self, message: Submit, tenant: str) -> RunSubmitted:
@@ -192,7 +203,11 @@ class FuserLoop:
             agent=message.agent,
             frontend=message.frontend,
             labels=checked_labels(message.labels),
+            seconds=self._predicted(spec, inputs),
         )
+
+    def _predicted(self, spec: WorkflowSpec, inputs: dict[str, Any]) -> tuple[float, ...]:
+        return self._forecast.seconds(spec, inputs) if self._forecast is not None else ()
 
     def _checked(
         self, message: Submit | Reveal
@@ -202,9 +217,11 @@ class FuserLoop:
         if spec is None:
             raise HerasysError(
                 f"run {message.run_id} names the unknown workflow {message.spec_id}",
-                hint="Submit through a client: it registers the workflow first.",
+                hint="Submit through a client: it registers the workflow first. A workflow "
+                "that came and does not hold is in the runtime's log.",
                 code="unknown_spec",
             )
+        self._specs.move_to_end(spec.id)
         inputs = check_inputs(spec, codec.decode(message.inputs))
         signer = self._signers.get(spec.id)
         if signer is None:

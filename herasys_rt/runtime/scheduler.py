@@ -239,8 +239,9 @@ class SchedulerLoop:
         spec = event.spec
         if spec.id in self._specs or validate_spec(spec):
             return
-        self._specs[spec.id] = spec
         self.apply(event)
+        if spec.id in self._state.plans:
+            self._specs[spec.id] = spec  # Until the kernel forgets it.
 
     def _cancel(self, message: Cancel) -> None:
         if self._may(message):
@@ -263,9 +264,9 @@ class SchedulerLoop:
 
     def _reveal(self, message: Reveal) -> None:
         """A piece of an agent's run that came past the fuser; see `_submit`."""
-        spec = self._specs.get(message.spec_id)
-        if spec is None or not self._may(message):
+        if not self._may(message):
             return
+        spec = self._specs.get(message.spec_id)
         data = message.inputs
         self.apply(
             events.NodesRevealed(
@@ -273,7 +274,7 @@ class SchedulerLoop:
                 fragment=message.fragment,
                 spec_id=message.spec_id,
                 inputs=Value(codec.digest(data), len(data), inline=data),
-                facts=facts_of(spec, codec.decode(data)),
+                facts={} if spec is None else facts_of(spec, codec.decode(data)),
                 parents=message.parents,
                 stream=message.stream,
             )

@@ -21,7 +21,7 @@ LAYERS: dict[str, set[str]] = {
     "core": {"graph", "costs"},
     "policies": {"graph", "costs", "core"},
     "sim": {"graph", "costs", "core", "policies", "workloads"},
-    "workloads": {"graph", "dsl"},
+    "workloads": {"graph", "dsl", "config_source"},
     "config_source": set(),
     "config": {"config_source"},
     "documents": set(),

@@ -14,6 +14,7 @@ from herasys_rt.engines.vllm.backend import (
     Receive,
     Request,
     failed,
+    limits_of,
     progress_of,
     refused,
     sampling_params,
@@ -72,6 +73,10 @@ class AsyncBackend:
         return Snapshot(
             stats.num_running_reqs, stats.num_waiting_reqs, stats.kv_cache_usage, fault
         )
+
+    def limits(self) -> dict[str, int]:
+        """What vLLM settled on."""
+        return limits_of(self._llm.vllm_config) if self._llm is not None else {}
 
     def close(self) -> None:
         """End the thread and free the model."""

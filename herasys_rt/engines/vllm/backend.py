@@ -49,6 +49,15 @@ class Progress:
     parts: tuple[Part, ...] = ()
 
 
+def limits_of(config: Any) -> dict[str, int]:
+    """`Backend.limits` of a `VllmConfig` whose engine has started."""
+    cache = config.cache_config
+    return {
+        "kv_capacity_tokens": int((cache.num_gpu_blocks or 0) * cache.block_size),
+        "max_num_batched_tokens": int(config.scheduler_config.max_num_batched_tokens),
+    }
+
+
 IMPOSSIBLE = -9999.0
 """The log-probability told of a token that could not have been."""
 
@@ -74,6 +83,11 @@ class Backend(Protocol):
 
     def snapshot(self) -> Snapshot:
         """Requests running and waiting inside vLLM, and what killed it if it is dead."""
+        ...
+
+    def limits(self) -> dict[str, int]:
+        """``kv_capacity_tokens`` of its KV cache and ``max_num_batched_tokens`` of one
+        iteration, once started."""
         ...
 
     def close(self) -> None:

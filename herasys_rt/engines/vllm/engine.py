@@ -122,7 +122,8 @@ class VllmEngine:
         self._preparing.start()
 
     def describe(self) -> dict[str, Any]:
-        """``fingerprint``, ``context_tokens``, ``model``, ``names``, ``backend``."""
+        """``fingerprint``, ``context_tokens``, ``model``, ``names``, ``backend``, and the
+        back end's limits."""
         return dict(self._facts)
 
     def submit(self, items: Sequence[Item]) -> None:
@@ -195,6 +196,7 @@ class VllmEngine:
             "model": model.name,
             "names": list(model.aliases),
             "backend": type(self._backend).__name__,
+            **(self._backend.limits() if self._backend is not None else {}),
         }
 
     def _prepare_all(self) -> None:

@@ -20,6 +20,7 @@ from herasys_rt.engines.vllm.backend import (
     Receive,
     Request,
     failed,
+    limits_of,
     progress_of,
     refused,
     sampling_params,
@@ -100,6 +101,10 @@ class Stepping:
             scheduler.kv_cache_manager.usage,
             self._fault,
         )
+
+    def limits(self) -> dict[str, int]:
+        """What vLLM settled on."""
+        return limits_of(self._engine.vllm_config) if self._engine is not None else {}
 
     def close(self) -> None:
         """End the thread and free the model."""

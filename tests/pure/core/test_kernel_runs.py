@@ -52,7 +52,7 @@ def test_a_chain_runs_node_by_node_and_hands_values_down() -> None:
         StartBatch(
             "embed-1",
             (WorkItem(1, 1, CHAIN.id, 0, "r1", "tenant", inputs),),
-            "fcfs, least_loaded, size_limited",
+            "workflow_fcfs, least_loaded, size_limited",
         ),
     ]
     vector, chunks, text = inline(b"vector"), inline(b"chunks"), inline(b"text")

@@ -9,7 +9,7 @@ from herasys_rt.errors import ConfigError
 from herasys_rt.graph.spec import NodeOptions, WorkflowSpec
 from herasys_rt.policies import DEFAULTS, ORDERINGS, build, register
 from herasys_rt.policies.batching import SizeLimited
-from herasys_rt.policies.ordering import Fcfs
+from herasys_rt.policies.ordering import Fcfs, WorkflowFcfs
 from herasys_rt.policies.placement import LeastLoaded
 
 
@@ -19,7 +19,9 @@ def test_default_policies_are_built_by_name() -> None:
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="unknown ordering 'lifo'; known: fcfs"):
+    with pytest.raises(
+        ConfigError, match="unknown ordering 'lifo'; known: atlas, depth, fcfs"
+    ):
         build(PolicyNames("lifo", "least_loaded", "size_limited"))
     with pytest.raises(ConfigError, match="known: batching, ordering, placement"):
         register("orderings", "x", Fcfs)
@@ -35,11 +37,11 @@ def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     del ORDERINGS["spare"]
 
 
-def test_fcfs_orders_by_the_arrival_of_the_run() -> None:
+def test_workflow_fcfs_orders_by_the_arrival_of_the_run() -> None:
     plan, inputs = plan_of(WorkflowSpec("w", (), (), {})), Value(b"", 0, b"")
     run = Run("r", "c", "t", inputs, 0, 2.5, 0)
     node = Node(run, Fragment(run, 0, plan, inputs, False, {}), 0, ())
-    assert Fcfs().key(node, run) == 2.5
+    assert WorkflowFcfs().key(node, run) == 2.5
 
 
 def test_least_loaded_scores_the_share_of_slots_in_use() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from herasys_rt.client.client import Client
 from herasys_rt.client.hosting import HostedAgents
 from herasys_rt.client.link import Link
 from herasys_rt.config import Config, PoolConfig
+from herasys_rt.costs.forecast import ProfileForecast
 from herasys_rt.engines.protocol import Engine, Item, Outcome, Sink, Snapshot
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.links import Endpoint, Inbox, Outbox
@@ -68,7 +70,9 @@ class HandEngine:
         self.sink.finished(item.key, Outcome(error=error))
 
     def abort(self, key: str) -> None:
-        self.aborted.append(key)
+        with self.arrived:
+            self.aborted.append(key)
+            self.arrived.notify_all()
         if self.items.pop(key, None) is not None:
             assert self.sink is not None
             self.sink.finished(key, Outcome(aborted=True))
@@ -108,7 +112,9 @@ class LocalRuntime:
             self.loop.roster.expect(pool)
         self._start(self.loop.run)
         self.fuser: Endpoint | None = None
+        self.fuser_loop: FuserLoop | None = None
         self.hosts: list[Endpoint] = []
+        self.host_loops: list[HostLoop] = []
         for pool in pools:
             self.start_host(pool.name, engines[pool.name])
 
@@ -127,6 +133,7 @@ class LocalRuntime:
         loop = HostLoop(engine, inbox, self._outbox(), self.endpoint, InlineValues())
         engine.start(loop)
         self.hosts.append(inbox.endpoint)
+        self.host_loops.append(loop)
         self._start(lambda: loop.run(pool, 0))
 
     def lose_host(self, pool: str) -> None:
@@ -134,10 +141,14 @@ class LocalRuntime:
         self.outbox.send(self.hosts.pop(), Stop())
         self.outbox.send(self.endpoint, HostLost(pool, 0, "killed by the test"))
 
-    def start_fuser(self) -> None:
+    def start_fuser(self, forecast: ProfileForecast | None = None) -> None:
         inbox: Inbox[Any] = Inbox(self.run_dir, "fuser", ToFuser)
         self.fuser = inbox.endpoint
-        self._start(FuserLoop(inbox, self._outbox(), self.endpoint, InlineValues()).run)
+        loop = FuserLoop(
+            inbox, self._outbox(), self.endpoint, InlineValues(), forecast=forecast
+        )
+        self.fuser_loop = loop
+        self._start(loop.run)
 
     def lose_fuser(self) -> None:
         assert self.fuser is not None
@@ -172,8 +183,6 @@ class LocalRuntime:
 @pytest.fixture
 def start_runtime(tmp_path_factory: Any) -> Iterator[Callable[..., LocalRuntime]]:
     """Start a `LocalRuntime` with the given engine per pool; ended after the test."""
-    import tempfile
-
     started: list[LocalRuntime] = []
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
 
@@ -192,6 +201,13 @@ def start_runtime(tmp_path_factory: Any) -> Iterator[Callable[..., LocalRuntime]
         yield start
         for runtime in started:
             runtime.close()
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose name leaves room for socket paths."""
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

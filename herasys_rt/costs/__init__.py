@@ -1,0 +1,1 @@
+"""What work costs: hardware, models, step times, profiles. Pure; seconds and tokens."""

@@ -1,0 +1,45 @@
+"""Predicted seconds of nodes before they run, from a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from herasys_rt.costs.profile import Profile
+from herasys_rt.costs.service import ServiceModel, profiled_service
+from herasys_rt.costs.work import work_of
+from herasys_rt.errors import ConfigError
+from herasys_rt.graph.spec import NodeSpec, WorkflowSpec
+
+UNKNOWN_S = -1.0
+"""Of a node that the profile does not cover."""
+
+
+class ProfileForecast:
+    """What nodes will take alone on their engines, as far as a run's inputs tell.
+
+    An answer counts with its max_tokens: how long answers really are, nobody knows yet.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._services: dict[tuple[str, str | None], ServiceModel | None] = {}
+
+    def seconds(self, spec: WorkflowSpec, inputs: Mapping[str, Any]) -> tuple[float, ...]:
+        """Per node in spec order, `UNKNOWN_S` where nothing was measured."""
+        return tuple([self._node_s(node, inputs) for node in spec.nodes])
+
+    def _node_s(self, node: NodeSpec, inputs: Mapping[str, Any]) -> float:
+        service = self._service(node.resource, node.model)
+        if service is None or (service.steps is None and node.verb not in service.batches):
+            return UNKNOWN_S
+        return service.predicted_s(node.verb, work_of(node, inputs))
+
+    def _service(self, resource: str, model: str | None) -> ServiceModel | None:
+        key = (resource, model)
+        if key not in self._services:
+            try:
+                self._services[key] = profiled_service(self._profile, resource, model)
+            except ConfigError:
+                self._services[key] = None
+        return self._services[key]

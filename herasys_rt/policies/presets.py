@@ -1,0 +1,58 @@
+"""Presets: names for combinations of policies that are compared as wholes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from herasys_rt.core.policy import PolicyNames
+from herasys_rt.errors import ConfigError
+from herasys_rt.policies import DEFAULTS, ORDERINGS, PLACEMENTS
+
+
+class Preset(NamedTuple):
+    """Policies, and what is done to a workflow's graph before it is submitted.
+
+    ``split`` cuts nodes that work on lists in so many parts, always (1: not at all);
+    ``partial_prefill`` computes the fixed heads of prompts ahead.
+    """
+
+    name: str
+    policies: PolicyNames
+    fusion: bool = True
+    split: int = 1
+    partial_prefill: bool = False
+
+
+PRESETS: dict[str, Preset] = {
+    "static_split": Preset(
+        "static_split",
+        PolicyNames("depth", "least_loaded", DEFAULTS.batching),
+        fusion=False,
+        split=2,
+        partial_prefill=True,
+    ),
+}
+"""``static_split`` is what Ayo does: a fixed two-way pipeline split, batches in the order
+of depth, partial prefill, no fusion."""
+
+
+def preset(name: str, placement: str = DEFAULTS.placement) -> Preset:
+    """A preset, or an ordering with a placement as one: ``llf``, ``llf+round_robin``.
+
+    Errors: `ConfigError` that lists the known names.
+    """
+    if name in PRESETS:
+        return PRESETS[name]
+    ordering, _, own = name.partition("+")
+    placement = own or placement
+    if ordering not in ORDERINGS or placement not in PLACEMENTS:
+        known = sorted({*PRESETS, *ORDERINGS})
+        raise ConfigError(
+            f"unknown policy {name!r}; known: {', '.join(known)}, and of each ordering "
+            f"ORDERING+PLACEMENT with {', '.join(sorted(PLACEMENTS))}",
+            hint="Use one of these names.",
+            name=name,
+            known=tuple(known),
+        )
+    name = ordering if placement == DEFAULTS.placement else f"{ordering}+{placement}"
+    return Preset(name, PolicyNames(ordering, placement, DEFAULTS.batching))

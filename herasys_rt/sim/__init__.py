@@ -1,0 +1,1 @@
+"""The discrete-event simulator: the live kernel and policies over modelled hardware."""

@@ -1,0 +1,83 @@
+"""The YAML form of a cluster; docs/simulator.md describes it with an example."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pydantic
+import yaml
+
+from herasys_rt.errors import ConfigError
+from herasys_rt.sim.clusters import Cluster, PoolShape
+from herasys_rt.sim.machines import faulty
+
+
+class _Form(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class _GroupForm(_Form):
+    count: int = 1
+    gpu: str = ""
+    tp: int = pydantic.Field(default=0, ge=0)
+
+
+class _PoolForm(_Form):
+    name: str = pydantic.Field(pattern=r"^[a-z][a-z0-9-]{0,30}$")
+    resource: str
+    groups: tuple[_GroupForm, ...] = (_GroupForm(),)
+    role: str = "both"
+    model: str = ""
+    slots: int = 1
+    batch_limit: int = 1
+    token_budget: int = 2048
+    prefix_cache: bool = True
+    share: float = 1.0
+    default: bool = False
+
+
+class _ClusterForm(_Form):
+    name: str = ""
+    model: str = "llama-3.1-70b"
+    pools: tuple[_PoolForm, ...]
+
+
+def read_cluster(path: Path) -> Cluster:
+    """The cluster of a file. Errors: `ConfigError` with every fault of its form."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(
+            f"the cluster file {path} cannot be read: {e}",
+            hint="Give a readable YAML file, or the name of a known cluster.",
+            path=str(path),
+        ) from e
+    return parse_cluster(text, str(path), path.stem)
+
+
+def parse_cluster(text: str, origin: str, name: str = "") -> Cluster:
+    """The cluster of a YAML text that comes from ``origin``; ``name`` is taken where it
+    has none. Errors: `ConfigError`."""
+    try:
+        data: Any = yaml.safe_load(text)
+    except yaml.YAMLError as e:
+        raise ConfigError(
+            f"{origin} is no YAML: {e}", hint="Mend the place it names."
+        ) from e
+    try:
+        form = _ClusterForm.model_validate(data)
+    except pydantic.ValidationError as e:
+        faults = [
+            f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}"
+            for fault in e.errors(include_url=False)
+        ]
+        raise faulty(origin, faults) from e
+    pools = tuple(msgspec.convert(pool.model_dump(), PoolShape) for pool in form.pools)
+    return Cluster(form.name or name, pools, form.model)
+
+
+def cluster_text(cluster: Cluster) -> str:
+    """The YAML text that `parse_cluster` reads back as the same cluster."""
+    return msgspec.yaml.encode(cluster).decode()

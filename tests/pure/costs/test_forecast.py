@@ -1,0 +1,65 @@
+"""What a profile predicts of nodes before they run."""
+
+from __future__ import annotations
+
+import pytest
+
+from herasys_rt.costs.batch import LinearBatch
+from herasys_rt.costs.forecast import UNKNOWN_S, ProfileForecast
+from herasys_rt.costs.layered import StepParts
+from herasys_rt.costs.profile import PoolProfile, Profile, VerbProfile
+from herasys_rt.dsl import workflow
+from operators import embed, generate, retrieve
+
+PROFILE = Profile(
+    (
+        PoolProfile(
+            "llm",
+            "llm",
+            "vllm",
+            "cpu",
+            16,
+            (VerbProfile("llm.generate", steps=StepParts(((0, 0.0), (1000, 1000.0)))),),
+            model="smollm2-135m",
+        ),
+        PoolProfile(
+            "embedding",
+            "embedding",
+            "sentence_transformers",
+            "cpu",
+            1,
+            (VerbProfile("embed", times=LinearBatch(0.01, token_s=0.001)),),
+            model="all-minilm-l6-v2",
+        ),
+    )
+)
+
+
+@workflow
+def rag(question: str, tokens: int):
+    found = retrieve(embed(question), collection="c", top_k=4)
+    return generate("{found}", found=found, max_tokens=tokens)
+
+
+@workflow
+def unserved(question: str):
+    return generate("{question}", question=question, model="another")
+
+
+def test_nodes_take_what_their_inputs_ask_of_the_profile():
+    forecast = ProfileForecast(PROFILE)
+    short = dict(zip(("embed", "retrieve", "generate"), _of(forecast, 8), strict=True))
+    long = dict(zip(("embed", "retrieve", "generate"), _of(forecast, 108), strict=True))
+    assert short["embed"] == long["embed"] > 0.01
+    # A decode step of one sequence takes a millisecond.
+    assert long["generate"] - short["generate"] == pytest.approx(0.1)
+
+
+def test_what_was_not_measured_is_not_known():
+    forecast = ProfileForecast(PROFILE)
+    assert _of(forecast, 8)[1] == UNKNOWN_S
+    assert forecast.seconds(unserved.spec, {"question": "why"}) == (UNKNOWN_S,)
+
+
+def _of(forecast: ProfileForecast, tokens: int) -> tuple[float, ...]:
+    return forecast.seconds(rag.spec, {"question": "why is that so", "tokens": tokens})

@@ -1,0 +1,175 @@
+"""Clusters: what fits, what does not and with which numbers, the file form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from herasys_rt.errors import ConfigError
+from herasys_rt.sim.cluster_files import cluster_text, parse_cluster, read_cluster
+from herasys_rt.sim.clusters import (
+    CLUSTERS,
+    Cluster,
+    Group,
+    PoolShape,
+    cluster,
+    in_turn,
+)
+from herasys_rt.sim.machines import Machines
+from herasys_rt.workloads import workload
+from tests.pure.sim.sim_lab import toy_cluster
+
+FITTING = [
+    ("testbed-4x4090", "llama-3-8b"),
+    ("testbed-4x4090", "smollm2-135m"),
+    *[
+        (name, model)
+        for name in ("hetero-1", "hetero-2", "homog-h200", "homog-a100")
+        for model in ("llama-3.1-70b", "qwen3-235b-a22b", "qwen3-coder-30b-a3b")
+    ],
+]
+
+
+@pytest.mark.parametrize(("name", "model"), FITTING)
+def test_the_papers_clusters_take_their_models(name: str, model: str) -> None:
+    machines = Machines(cluster(name), model)
+    assert len(machines.machines) == sum(p.instances for p in cluster(name).pools)
+
+
+def test_hetero_clusters_are_those_of_the_paper() -> None:
+    counts = {
+        name: [(g.gpu, g.count) for g in cluster(name).pools[0].groups]
+        for name in ("hetero-1", "hetero-2")
+    }
+    assert counts == {
+        "hetero-1": [("a100-80g", 2), ("h100", 3), ("h200", 3)],
+        "hetero-2": [("a100-80g", 3), ("h100", 4), ("h200", 3)],
+    }
+    assert [p.role for p in cluster("hetero-1").pools] == ["prefill", "decode"]
+
+
+def test_an_unknown_cluster_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="unknown cluster 'x'; known: testbed-4x4090"):
+        cluster("x")
+
+
+def test_kinds_take_turns_so_that_small_numbers_prefer_none() -> None:
+    a, b = Group(1, "a"), Group(3, "b")
+    assert in_turn((a, b)) == [a, b, b, b]
+    assert in_turn((Group(2, "a"), b))[:3] == [Group(2, "a"), b, Group(2, "a")]
+
+
+def test_everything_that_does_not_fit_is_said_at_once_with_its_numbers() -> None:
+    shape = Cluster(
+        "bad",
+        (
+            PoolShape("big", "llm", (Group(1, "rtx-4090"),)),
+            PoolShape("odd", "llm", (Group(1, "h100", tp=3),)),
+            PoolShape("none", "embedding", (Group(0, "h100"),), model="bge-large"),
+            PoolShape("what", "embedding", (Group(1, "h100"),), model="bge-tiny"),
+            PoolShape("where", "rerank", (Group(1, "b300"),), model="bge-reranker-large"),
+            PoolShape("slow", "search", slots=0),
+            PoolShape("role", "search", role="prefill"),
+            PoolShape(
+                "wide", "llm", (Group(1, "h200", tp=4),), slots=512, token_budget=256
+            ),
+        ),
+        "llama-3.1-70b",
+    )
+    with pytest.raises(ConfigError) as told:
+        Machines(shape)
+    faults = "\n".join(told.value.fields["faults"])
+    for part in (
+        "pool big: llama-3.1-70b does not fit on 1 x rtx-4090: its weights take 141.1 GB",
+        "pool odd: tensor parallelism of 3 does not divide the heads",
+        "pool none: it has 0 instances",
+        "bge-tiny",
+        "b300",
+        "pool slow: slots are 0",
+        "pool role: there is no role 'prefill' of 'search'",
+        "a token_budget of 256 does not hold one token of each of 512 slots",
+    ):
+        assert part in faults
+
+
+@pytest.mark.parametrize(
+    ("role", "missing"), [("prefill", "no decode pool"), ("decode", "no prefill pool")]
+)
+def test_a_stage_without_the_other_is_refused(role: str, missing: str) -> None:
+    pool = PoolShape("p", "llm", (Group(1, "h200", 4),), role)
+    with pytest.raises(ConfigError, match=missing):
+        Machines(Cluster("half", (pool,)))
+
+
+def test_names_of_pools_differ_and_there_are_some() -> None:
+    with pytest.raises(ConfigError, match="it has no pools"):
+        Machines(Cluster("empty", ()))
+    search = PoolShape("s", "search")
+    with pytest.raises(ConfigError, match="two pools are called 's'"):
+        Machines(Cluster("twins", (search, search)))
+
+
+def test_an_unknown_model_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="llama-3-8b"):
+        Machines(cluster("hetero-1"), "gpt-9")
+
+
+def test_a_workload_that_a_cluster_cannot_serve_is_refused_with_what_it_lacks() -> None:
+    machines = Machines(cluster("hetero-1"))
+    jobs = workload("mixed").jobs(0, 40, None)
+    with pytest.raises(ConfigError) as told:
+        machines.check(jobs)
+    faults = told.value.fields["faults"]
+    assert len(faults) == 4
+    assert "needs embed of resource 'embedding' and no pool offers it" in faults[0]
+    named = replace(jobs[0].steps[-1], model="gpt-9")
+    with pytest.raises(ConfigError, match="wants model 'gpt-9'"):
+        Machines(cluster("testbed-4x4090")).check([replace(jobs[0], steps=(named,))])
+
+
+def test_a_step_goes_where_the_kernel_would_send_it() -> None:
+    pools = (PoolShape("one", "search"), PoolShape("two", "search"))
+    (job,) = workload("web").jobs(0, 1, None)
+    search = next(step for step in job.steps if step.resource == "search")
+    with pytest.raises(ConfigError, match="not exactly one is the default"):
+        Machines(Cluster("two", pools)).check([replace(job, steps=(search,))])
+    chosen = Machines(Cluster("two", (pools[0], replace(pools[1], default=True))))
+    assert chosen.shape_for(search).name == "two"
+
+
+@pytest.mark.parametrize("known", [*CLUSTERS, toy_cluster()], ids=lambda c: c.name)
+def test_the_file_form_reads_back_as_the_same_cluster(
+    known: Cluster, tmp_path: Path
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(cluster_text(known))
+    assert read_cluster(path) == known
+
+
+def test_a_file_says_every_fault_of_its_form() -> None:
+    text = """
+pools:
+  - {name: Bad Name, resource: llm, slot: 3}
+  - {resource: search, slots: many}
+"""
+    with pytest.raises(ConfigError) as told:
+        parse_cluster(text, "my.yaml")
+    faults = "\n".join(told.value.fields["faults"])
+    for where in ("pools.0.name", "pools.0.slot", "pools.1.name", "pools.1.slots"):
+        assert where in faults
+
+
+def test_what_is_no_cluster_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_cluster(tmp_path / "absent.yaml")
+    with pytest.raises(ConfigError, match="is no YAML"):
+        parse_cluster("a: [", "x.yaml")
+    with pytest.raises(ConfigError, match="the whole"):
+        parse_cluster("", "x.yaml")
+
+
+def test_a_file_without_a_name_is_called_as_the_file() -> None:
+    text = "pools: [{name: s, resource: search, slots: 2}]"
+    assert parse_cluster(text, "lab.yaml", "lab").name == "lab"
