@@ -9,8 +9,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,28 +157,10 @@ def test_a_job_runs_its_agents_in_a_frontend_with_its_environment(
     given, got = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     given.write_text("".join(json.dumps(row) + "\n" for row in rows))
     entry = f"python -m herasys_rt.batch flow.py:look -i {given} -o {got} --label team=x"
-    environment = {"env_vars": {"OF_THE_JOB": "seen"}}
-    job = subprocess.run(
-        [
-            *(sys.executable, "-m", "ray.scripts.scripts", "job", "submit"),
-            *("--address", runtime["job_address"], "--working-dir", str(here)),
-            *("--runtime-env-json", json.dumps(environment), "--"),
-            *entry.split(),
-        ],
-        cwd=here,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": runtime["token_path"],
-        },
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert got.exists(), job.stdout + job.stderr
+    said = submit_job(runtime, here, entry, {"OF_THE_JOB": "seen"}, python_path=ROOT)
+    assert got.exists(), said
     out = [json.loads(line) for line in got.read_text().splitlines()]
-    assert [row["error"] for row in out] == [None] * 5, job.stdout + job.stderr
+    assert [row["error"] for row in out] == [None] * 5, said
     outputs = [row["output"] for row in out]
     assert {output["env"] for output in outputs} == {"seen"}
     assert {output["lazily"] for output in outputs} == {"late"}
