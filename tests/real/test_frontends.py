@@ -21,6 +21,7 @@ from herasys_rt.config import with_modelled_engines
 from herasys_rt.errors import ClusterError, FrontendLostError, RunCancelledError
 from herasys_rt.runtime import daemon
 from operators import generate
+from tests.real.ray_jobs import submit_job
 
 pytestmark = pytest.mark.real
 
