@@ -1,7 +1,8 @@
 """Every example on the real engines, one JSON line each: ``python -m examples.all --json``.
 
 Fills two small collections first: passages about the standard library for the retrieval
-examples, and pages for the web-search example's offline index.
+examples, and pages for the web-search example's offline index. Only the demo, which has a
+corpus of its own, is not among them: ``make demo``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from examples.hello import hello
 from examples.long_document import summarise
+from examples.mixed import run_mixed
 from examples.react_agent import assistant
 from examples.self_refine import refine
 from examples.stdlib_docs import gather
@@ -51,6 +53,8 @@ JOBS: dict[str, tuple[Any, dict[str, Any]]] = {
     "self_refine": (refine, {"topic": "glaciers", "rounds": 1}),
     "long_document": (summarise, {"document": DOCUMENT}),
 }
+MIXED = "mixed"
+NAMES = (*JOBS, MIXED)
 
 
 @workflow
@@ -68,8 +72,12 @@ def prepare(client: Client) -> None:
 
 
 def run_all(client: Client, names: list[str]) -> Iterator[dict[str, Any]]:
-    """The report of each example named, with the example's name."""
+    """The report of each example named, with the example's name; the mix has several."""
     for name in names:
+        if name == MIXED:
+            for kind, run in run_mixed(client, runs=8, concurrency=4):
+                yield {"example": f"{MIXED}:{kind}", **run.report()}
+            continue
         job, inputs = JOBS[name]
         yield {"example": name, **client.submit(job, **inputs).report(600)}
 
@@ -77,16 +85,16 @@ def run_all(client: Client, names: list[str]) -> Iterator[dict[str, Any]]:
 def main(argv: list[str] | None = None) -> int:
     """The command; exit status 1 when an example did not succeed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(JOBS)}; all by default")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(NAMES)}; all by default")
     parser.add_argument("--json", action="store_true", help="whole reports, a line each")
     args = parser.parse_args(argv)
-    unknown = [name for name in args.names if name not in JOBS]
+    unknown = [name for name in args.names if name not in NAMES]
     if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(JOBS)}")
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(NAMES)}")
     failed = 0
     with connect(on_progress=lambda text: print(text, file=sys.stderr)) as client:
         prepare(client)
-        for report in run_all(client, args.names or list(JOBS)):
+        for report in run_all(client, args.names or list(NAMES)):
             failed += report["status"] != "succeeded"
             if args.json:
                 print(json.dumps(report, ensure_ascii=False), flush=True)

@@ -26,6 +26,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from benchmarks._common import summary as distribution
 from examples.stdlib_docs import QUESTIONS, gather, sample
 from examples.stdlib_rag import COLLECTION, rag
 from herasys_rt import Client, HerasysError, connect, load_config, workflow
@@ -163,13 +164,12 @@ def summary(runs: list[Run], documents: list[Document], asked_s: float) -> dict[
         and not node["reused"]
         for node in nodes
     )
-    latencies = sorted(report["latency_s"] for report in good)
+    latencies = [report["latency_s"] for report in good] or [0.0]
     return {
         "runs": len(reports),
         "succeeded": len(good),
         "latency_s": {
-            "mean": round(sum(latencies) / max(1, len(latencies)), 3),
-            **{f"p{q}": round(percentile(latencies, q), 3) for q in (50, 95, 99)},
+            name: round(value, 3) for name, value in distribution(latencies).items()
         },
         "nodes": {
             "submitted": len(nodes),
@@ -191,13 +191,6 @@ def summary(runs: list[Run], documents: list[Document], asked_s: float) -> dict[
             for question, report in zip(QUESTIONS, reports, strict=True)
         ],
     }
-
-
-def percentile(ordered: list[float], q: int) -> float:
-    """The ceil(q/100 * n)-th smallest of ordered values; 0 without any."""
-    if not ordered:
-        return 0.0
-    return ordered[max(0, -(-q * len(ordered) // 100) - 1)]
 
 
 def _tokens_made(reports: list[dict[str, Any]]) -> int:

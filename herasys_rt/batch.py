@@ -4,229 +4,30 @@
 
 Every input row is a JSON object with the workflow's inputs. Every output row is the
 run's report plus its row number, in the order of the input; a row that cannot run or
-fails carries its ``error`` and never stops the others. Works alone, beside a running
-runtime, and as a Ray job (``ray job submit --working-dir . -- python -m ...``).
+fails carries its ``error`` and never stops the others. NAME may be an agent. Works alone,
+beside a running runtime, and as a Ray job (``ray job submit --working-dir . -- python -m
+...``), where agents run in a frontend.
 
-Exit status: 0 all rows succeeded, 3 some failed, 1 the batch itself failed, 2 usage.
+The output is emptied once the runtime answers, and can be followed while it grows.
+
+Exit status: 0 all rows succeeded, 3 some failed, 1 the batch itself failed, 2 usage,
+130 interrupted.
 """
 
 from __future__ import annotations
 
-import argparse
-import io
-import json
-import os
 import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
-
-from herasys_rt.client.client import Client, connect
-from herasys_rt.client.run import Run
-from herasys_rt.config import load_config
-from herasys_rt.dsl.loading import load_workflow
-from herasys_rt.errors import (
-    ErrorInfo,
-    HerasysError,
-    InputError,
-    InternalError,
-    UsageError,
-)
-from herasys_rt.graph.spec import WorkflowSpec
-
-SUCCEEDED, FAILED, USAGE, SOME_ROWS_FAILED = 0, 1, 2, 3
-
-
-Row = str | bytes
-"""A line of JSON; bytes are UTF-8."""
-
-
-def run_rows(
-    client: Client, spec: WorkflowSpec, rows: Iterable[Row], concurrency: int
-) -> Iterator[dict[str, Any]]:
-    """One report per non-blank row, in order. ``rows`` is read as far as it is needed."""
-    faults: dict[int, ErrorInfo] = {}
-    for number, run in enumerate(
-        client.map(spec, _inputs(rows, faults), concurrency=concurrency), start=1
-    ):
-        yield _outcome(number, run, faults.pop(number, None))
-
-
-_UNREADABLE = {"\0unreadable": True}
-"""Stands in for a row that is no object: no workflow takes it, so the run fails."""
-
-
-def _inputs(rows: Iterable[Row], faults: dict[int, ErrorInfo]) -> Iterator[dict[str, Any]]:
-    number = 0
-    for row in rows:
-        if not row.strip():
-            continue
-        number += 1
-        try:
-            yield _parse(row, number)
-        except InputError as e:
-            faults[number] = e.info()
-            yield _UNREADABLE
-
-
-def _parse(row: Row, number: int) -> dict[str, Any]:
-    try:
-        value = json.loads(row)
-    except (ValueError, RecursionError) as e:
-        raise InputError(
-            f"row {number} is not JSON: {e}",
-            hint='Write one object per line, such as {"question": "..."}.',
-            code="invalid_row",
-        ) from e
-    if not isinstance(value, dict):
-        raise InputError(
-            f"row {number} is a JSON {type(value).__name__}, not an object",
-            hint='Write one object per line, such as {"question": "..."}.',
-            code="invalid_row",
-        )
-    return value
-
-
-def _outcome(number: int, run: Run, fault: ErrorInfo | None) -> dict[str, Any]:
-    report = run.report()
-    if fault is not None:
-        report["error"] = fault.to_json()
-    return {"row": number, **report}
-
-
-class _Tally:
-    """Counts rows and shows progress on standard error."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.done = self.failed = 0
-        self._quiet = quiet
-        self._live = sys.stderr.isatty()
-
-    def count(self, report: dict[str, Any]) -> None:
-        self.done += 1
-        self.failed += report["status"] != "succeeded"
-        if not self._quiet and (self._live or self.done % 10 == 0):
-            self._show("\r" if self._live else "\n")
-
-    def close(self) -> None:
-        if not self._quiet:
-            self._show("\n")
-
-    def _show(self, end: str) -> None:
-        text = f"{self.done} rows done, {self.failed} failed"
-        print(text, end=end, file=sys.stderr, flush=True)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m herasys_rt.batch",
-        description="Run a workflow over the rows of a JSON Lines file.",
-    )
-    parser.add_argument("workflow", metavar="FILE.py:NAME")
-    parser.add_argument("-i", "--input", required=True, help="JSON Lines, or - for stdin")
-    parser.add_argument("-o", "--output", required=True, help="JSON Lines, or - for stdout")
-    parser.add_argument("--concurrency", type=int, default=8, help="runs at once (8)")
-    parser.add_argument("--config", type=Path, help="for a private runtime")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument("--debug", action="store_true", help="tracebacks")
-    return parser
-
-
-def _run(args: argparse.Namespace) -> int:
-    spec = load_workflow(args.workflow).spec
-    if args.concurrency < 1:
-        raise UsageError(f"--concurrency must be at least 1, not {args.concurrency}")
-    config = load_config(args.config) if args.config else None
-    tally = _Tally(args.quiet)
-    with (
-        _open_input(args.input) as given,
-        _open_output(args.output, given) as out,
-        connect(config, on_progress=lambda _: None) as client,
-    ):
-        for report in run_rows(client, spec, _lines(given), args.concurrency):
-            _write(out, json.dumps(report, ensure_ascii=False) + "\n", args.output)
-            tally.count(report)
-        tally.close()
-    return SOME_ROWS_FAILED if tally.failed else SUCCEEDED
-
-
-def _open_input(path: str) -> io.FileIO:
-    """Unbuffered: a thread that waits for a terminal must hold no lock at exit."""
-    if path == "-":
-        return io.FileIO(sys.stdin.fileno(), closefd=False)
-    try:
-        return io.FileIO(path)
-    except OSError as e:
-        raise _cannot_open(path, e) from e
-
-
-def _open_output(path: str, given: io.FileIO) -> io.FileIO:
-    if path == "-":
-        return io.FileIO(sys.stdout.fileno(), "w", closefd=False)
-    try:
-        if os.path.exists(path) and os.path.samestat(
-            os.stat(path), os.fstat(given.fileno())
-        ):
-            raise UsageError(
-                f"{path} is the input and would be overwritten",
-                hint="Write to another file.",
-            )
-        return io.FileIO(path, "w")
-    except OSError as e:
-        raise _cannot_open(path, e) from e
-
-
-def _cannot_open(path: str, error: OSError) -> UsageError:
-    return UsageError(f"{path} cannot be opened: {error.strerror}", hint="Check the path.")
-
-
-def _lines(file: io.FileIO) -> Iterator[bytes]:
-    """The lines of an unbuffered file, each as soon as it is there."""
-    rest: list[bytes] = []
-    while chunk := file.read(_CHUNK_BYTES):
-        first, *more = chunk.split(b"\n")
-        rest.append(first)
-        for line in more:
-            yield b"".join(rest)
-            rest = [line]
-    yield b"".join(rest)
-
-
-_CHUNK_BYTES = 64 * 1024
-
-
-def _write(out: io.FileIO, line: str, path: str) -> None:
-    # A lone surrogate is written as the JSON escape that it came as.
-    view = memoryview(line.encode("utf-8", "backslashreplace"))
-    try:
-        while view:
-            view = view[out.write(view) :]
-    except OSError as e:
-        raise HerasysError(
-            f"{path} cannot be written any more: {e.strerror}",
-            hint="Make room there, or see why its reader ended; then run the rest.",
-            code="output_lost",
-        ) from e
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    args = _parser().parse_args(argv)
+    """The command; returns its exit status, 130 when it was interrupted."""
     try:
-        return _run(args)
+        # Here, so that an interrupt while modules load is one like any other.
+        from herasys_rt.client import batch
+
+        return batch.execute(argv)
     except KeyboardInterrupt:
         return 130
-    except Exception as e:
-        if args.debug:
-            raise
-        if not isinstance(e, HerasysError):
-            e = InternalError(
-                f"{type(e).__name__}: {e}",
-                hint="Run it again with --debug and report what it prints.",
-            )
-        hint = f"\n  {e.hint}" if e.hint else ""
-        print(f"error[{e.code}]: {e.message}{hint}", file=sys.stderr)
-        return USAGE if isinstance(e, UsageError) else FAILED
 
 
 if __name__ == "__main__":

@@ -65,6 +65,9 @@ class RayConfig(_Section):
     """Serve Ray's dashboard and with it `ray job submit` on the private cluster."""
     object_store_mb: int = pydantic.Field(default=256, ge=80)
     """Shared memory of the private cluster for values beyond 64 KiB."""
+    autoscaling: bool = False
+    """The cluster adds nodes when work asks for them: pools may ask for more than is there
+    now, and the start waits for the nodes as long as it takes."""
 
 
 class DatabaseConfig(_Section):

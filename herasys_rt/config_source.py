@@ -63,7 +63,11 @@ def read_yaml(text: str, origin: str) -> tuple[dict[str, Any], dict[Path, int]]:
     except yaml.MarkedYAMLError as e:
         raise _syntax_error(e, origin) from e
     except yaml.YAMLError as e:
-        raise ConfigError(f"{origin} is no YAML text: {e}", origin=origin) from e
+        raise ConfigError(
+            f"{origin} is no YAML text: {e}",
+            hint="Write it as YAML in UTF-8, without control characters.",
+            origin=origin,
+        ) from e
     if data is None:
         return {}, {}
     if not isinstance(data, dict):

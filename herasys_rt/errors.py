@@ -10,6 +10,7 @@ HerasysError
 ├── RunError              a run started and did not succeed (CLI exit status 1)
 │   ├── NodeError             one operator failed
 │   │   └── PromptTooLongError    prompt + max_tokens exceed the context
+│   ├── FrontendLostError     the process that executed its agent is gone
 │   ├── RunCancelledError     somebody cancelled it
 │   └── ResultTimeoutError    the caller's patience ended; the run goes on
 ├── OverloadedError       the bounded queue is full; says when to retry
@@ -27,7 +28,7 @@ processes as `ErrorInfo`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -49,7 +50,7 @@ class HerasysError(Exception):
     """Root of the tree. ``fields`` hold the facts; prose is made from them."""
 
     code: str = "error"
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
 
     def __init__(
         self, message: str, *, hint: str = "", code: str = "", **fields: Any
@@ -80,6 +81,7 @@ class HerasysError(Exception):
                 self.hint,
                 self.code,
                 self.fields,
+                self.retryable,
                 self.__cause__,
             ),
         )
@@ -91,10 +93,12 @@ def _rebuild(
     hint: str,
     code: str,
     fields: dict[str, Any],
+    retryable: bool,
     cause: BaseException | None,
 ) -> HerasysError:
     error = cls.__new__(cls)
     HerasysError.__init__(error, message, hint=hint, code=code, **fields)
+    error.retryable = retryable
     error.__cause__ = cause
     return error
 
@@ -176,6 +180,13 @@ class PromptTooLongError(NodeError):
     code = "prompt_too_long"
 
 
+class FrontendLostError(RunError):
+    """The process that executed the run's agent is gone; the run can be submitted again."""
+
+    code = "frontend_lost"
+    retryable = True
+
+
 class RunCancelledError(RunError):
     """The run was cancelled."""
 
@@ -242,7 +253,9 @@ def error_from_info(info: ErrorInfo, **fields: Any) -> HerasysError:
     """The exception for an `ErrorInfo`; codes of operators become `NodeError`.
 
     The original code is kept on the instance, so that a user always sees the code the
-    failing part chose.
+    failing part chose; so is whether trying again may help.
     """
     cls = _codes(HerasysError).get(info.code, NodeError)
-    return cls(info.message, hint=info.hint, code=info.code, **fields)
+    error = cls(info.message, hint=info.hint, code=info.code, **fields)
+    error.retryable = info.retryable or cls.retryable
+    return error

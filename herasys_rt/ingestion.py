@@ -24,8 +24,9 @@ def ingest_spec() -> WorkflowSpec:
     """The workflow ``herasys.ingest``.
 
     Inputs: ``documents`` (DOCUMENTS), ``collection``, ``chunk_tokens`` and ``overlap`` in
-    tokens, ``replace`` (drop the documents' older chunks first). Output: dict of
-    collection, documents, chunks and revision.
+    tokens, ``replace`` (drop the documents' older chunks first), and what a new collection
+    is made with: ``distance``, ``storage``, ``language`` (None: the engine's default).
+    Output: dict of collection, documents, chunks and revision.
     """
     return WorkflowSpec(
         name="herasys.ingest",
@@ -35,6 +36,7 @@ def ingest_spec() -> WorkflowSpec:
             InputSpec("chunk_tokens", PortType.INT, False, 200),
             InputSpec("overlap", PortType.INT, False, 20),
             InputSpec("replace", PortType.BOOL, False, True),
+            *(InputSpec(n, PortType.TEXT, False, None, True) for n in _ASKED),
         ),
         nodes=(_embed_documents(), _store()),
         outputs={"output": NodeRef("store")},
@@ -72,7 +74,10 @@ def _store() -> NodeSpec:
             "embedded": NodeRef("embed_documents"),
             "collection": InputRef("collection"),
             "replace": InputRef("replace"),
-            **{port.name: Lit(None) for port in _SETTINGS},
+            **{
+                port.name: InputRef(port.name) if port.name in _ASKED else Lit(None)
+                for port in _SETTINGS
+            },
         },
         ports=(
             Port("embedded", PortType.EMBEDDED),
@@ -106,6 +111,10 @@ _SETTINGS = (
     _setting("m", PortType.INT, Constraint(minimum=2, maximum=100)),
     _setting("ef_construction", PortType.INT, Constraint(minimum=4, maximum=1000)),
 )
+
+
+_ASKED = ("distance", "storage", "language")
+"""Those that are inputs; HNSW's numbers are pgvector's own."""
 
 
 def _whole_number(name: str, minimum: int) -> Port:

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from herasys_rt.errors import EnvironmentFaultError
 from herasys_rt.graph import codec
@@ -138,6 +139,27 @@ class Inbox(Generic[M]):
         self._path.unlink(missing_ok=True)
 
 
+class Watch:
+    """Whether the connection to a peer is lost. Made by `Outbox.watch`, used by one
+    thread."""
+
+    def __init__(self, monitor: zmq.Socket[bytes]) -> None:
+        self._monitor = monitor
+        self._lost = False
+
+    def lost(self) -> bool:
+        """True from when the peer's process ended, or the network between cut the
+        connection, until it is made again; a machine that vanishes goes unnoticed."""
+        while self._monitor.poll(0):
+            event: Any = recv_monitor_message(self._monitor)["event"]
+            self._lost = event == zmq.EVENT_DISCONNECTED
+        return self._lost
+
+    def close(self) -> None:
+        """Stop watching. Idempotent."""
+        self._monitor.close(linger=0)
+
+
 class Outbox:
     """Sends messages to peers, one frame per peer and flush. Safe from any thread."""
 
@@ -217,6 +239,13 @@ class Outbox:
         socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
         socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
         socket.connect(peer.tcp)
+
+    def watch(self, peer: Endpoint) -> Watch:
+        """Notice from now on when the connection to a peer is lost; close it before this
+        outbox. A peer is watched once."""
+        with self._lock:
+            events = zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED
+            return Watch(self._socket(peer).get_monitor_socket(events))
 
     def peers(self) -> list[Endpoint]:
         """To whom sockets are open."""

@@ -248,8 +248,9 @@ def generate(
 
     ``prompt`` is a template: ``{name}`` takes the keyword argument ``name``, a literal
     brace is written twice. Values are put in as they are; chunks become numbered passages
-    and the answer's sources. A prompt that is an input or a node is used as it is. The
-    chat template of the model is applied; ``system`` precedes the prompt.
+    and the answer's sources, an empty list nothing. A prompt that is an input or a node is
+    used as it is. The chat template of the model is applied; ``system`` precedes the
+    prompt.
 
     Instead of a prompt, ``messages`` takes a conversation that ends with the user:
     dicts with ``role`` and ``content``, each content a template; ``"{history}"`` between

@@ -16,9 +16,9 @@ def prompt(template: str, /, **values: Any) -> Node:
     """A text made from a template: ``{name}`` takes the value ``name``, a literal brace is
     written twice.
 
-    Chunks become numbered passages, lists of text one item a line, everything else that
-    is no text JSON. A placeholder without a value, and a value without a placeholder, are
-    faults of the workflow.
+    Chunks become numbered passages, lists of text one item a line, an empty list nothing,
+    everything else that is no text JSON. A placeholder without a value, and a value
+    without a placeholder, are faults of the workflow.
     """
     trace = current_trace("prompt() was called")
     if isinstance(template, Symbol) or not isinstance(template, str):  # pyright: ignore[reportUnnecessaryIsInstance]

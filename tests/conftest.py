@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
 
@@ -23,6 +25,12 @@ from tests.leftovers import GRACE_S, no_new_threads
 
 _PURE = Path(__file__).parent / "pure"
 _REAL = Path(__file__).parent / "real"
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile(
+    "suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("suite")
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -33,7 +41,14 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give the session its home before anything is imported that asks for one."""
+    """Give the session its home before anything is imported that asks for one.
+
+    Signals that whoever started the session had it ignore (``nohup``, a shell's ``&``)
+    work again: tests send them to their children and to themselves.
+    """
+    for number, handler in _SIGNALS.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     # Short: Unix sockets are made below it. Open to walk through: as root, the
     # database server runs as another user.
     home = Path(tempfile.mkdtemp(prefix="ht-", dir="/tmp"))
@@ -54,6 +69,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
+_SIGNALS = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGTERM: signal.SIG_DFL,
+}
 _HOME = pytest.StashKey[Path]()
 _HOMES = {
     "HERASYS_RUN_DIR": "run",

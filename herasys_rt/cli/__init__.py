@@ -17,6 +17,10 @@ def main() -> None:
 
 def execute(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit status; raises nothing but with --debug."""
-    from herasys_rt.cli import shell
+    try:
+        # Here, so that an interrupt while modules load is one like any other.
+        from herasys_rt.cli import shell
 
-    return shell.execute(list(arguments))
+        return shell.execute(list(arguments))
+    except KeyboardInterrupt:
+        return 130

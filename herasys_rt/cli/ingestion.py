@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,6 +27,15 @@ storing; a longer document is a batch of its own.
 """
 IN_FLIGHT = 3
 """Batches under way at once: one being embedded, one being stored, one waiting."""
+
+Distance = Literal["cosine", "inner_product", "l2"]
+Storage = Literal["vector", "halfvec"]
+
+_HOPELESS = (
+    *("distance_mismatch", "storage_mismatch", "language_mismatch"),
+    *("dimension_mismatch", "unknown_language"),
+)
+"""Codes of errors that every batch would end with: the collection is another one."""
 
 
 @dataclass
@@ -59,24 +68,51 @@ def ingest(
     overlap: Annotated[
         int, typer.Option(min=0, help="Tokens that neighbouring chunks share.")
     ] = 20,
+    distance: Annotated[
+        Distance | None,
+        typer.Option(
+            help="How the vectors of a new collection compare; cosine if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    storage: Annotated[
+        Storage | None,
+        typer.Option(
+            help="How they are kept: vector (float32), or halfvec (float16) in half the "
+            "space; vector if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What the texts of a new collection are in, for full-text search: "
+            "english, german, simple (no stemming) ...; english if not given.",
+            show_default=False,
+        ),
+    ] = None,
     config: ConfigOption = None,
     json: JsonOption = None,
 ) -> int:
     """Cut files into chunks, embed them and store them in a collection.
 
     Files that cannot be read are skipped and named. A document that is ingested again
-    replaces its older chunks, so that repeating an ingest is safe.
+    replaces its older chunks, so that repeating an ingest is safe. What a collection was
+    made with stays until it is dropped; asking for something else is refused.
 
     [bold]Examples[/bold]
 
     herasys ingest docs/ --collection handbook
 
     herasys ingest manual.pdf --collection handbook --chunk-tokens 300
+
+    herasys ingest notizen/ --collection notizen --language german --storage halfvec
     """
     began = time.monotonic()
     failure = {"collection": collection, "documents": 0, "chunks": 0}
     with Output(json, failure) as output:
-        _check(collection, chunk_tokens, overlap)
+        _check(collection, chunk_tokens, overlap, language)
         tally = Tally()
         batches = _batches(_read(path, tally, output))
         first = next(batches, None)
@@ -93,15 +129,20 @@ def ingest(
             "collection": collection,
             "chunk_tokens": chunk_tokens,
             "overlap": overlap,
+            "distance": distance,
+            "storage": storage,
+            "language": language,
         }
         with runtime.connect(loaded, None, output.say) as client:
             _send(client, itertools.chain([first], batches), fixed, tally, output)
         return _finish(collection, tally, output, time.monotonic() - began)
 
 
-def _check(collection: str, chunk_tokens: int, overlap: int) -> None:
+def _check(collection: str, chunk_tokens: int, overlap: int, language: str | None) -> None:
     if not collection.strip():
         raise InputError("the collection's name is empty", hint="Give --collection a name.")
+    if language is not None and not language.strip():
+        raise InputError("the language is empty", hint="Leave --language out for english.")
     if overlap >= chunk_tokens:
         raise InputError(
             f"an overlap of {overlap} tokens leaves nothing new in a chunk of "
@@ -143,7 +184,10 @@ def _send(
     tally: Tally,
     output: Output,
 ) -> None:
-    """Run the batches, `IN_FLIGHT` at a time, and count what comes back."""
+    """Run the batches, `IN_FLIGHT` at a time, and count what comes back.
+
+    Errors: what no batch could be stored for, however often it is tried.
+    """
     from herasys_rt.ingestion import ingest_spec
 
     sent: deque[list[dict[str, Any]]] = deque()
@@ -165,6 +209,8 @@ def _count(run: Run, batch: list[dict[str, Any]], tally: Tally) -> None:
     try:
         stored = run.result()
     except HerasysError as e:
+        if e.code in _HOPELESS:
+            raise
         ids = [document["id"] for document in batch]
         tally.failed.append({"documents": ids, "error": e.info().to_json()})
         return

@@ -13,13 +13,18 @@ from herasys_rt.client.run import Run
 from herasys_rt.core.commands import AcceptRun, FinishFragment, FinishRun, RefuseRun
 from herasys_rt.core.events import SpecRegistered
 from herasys_rt.errors import ErrorInfo, RuntimeStateError
+from herasys_rt.graph import codec
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.ids import new_id
 from herasys_rt.links import Endpoint, Inbox, Outbox, host_identity
 from herasys_rt.messages import (
     Abandon,
+    AgentEnded,
+    CallStreamed,
+    CallStreams,
     Cancel,
     Close,
+    FromAgent,
     Gone,
     Goodbye,
     Hello,
@@ -38,8 +43,14 @@ from herasys_rt.messages import (
 log = logging.getLogger(__name__)
 
 _WELCOME_S = 15.0
+_ROUND_S = 0.5
 _PING_EVERY_S = 2.0
 _SILENCE_LIMIT_S = 20.0
+_RECONNECT_S = 0.5
+"""How long a lost connection may take to come back. It never does when the scheduler's
+process has ended; that is noticed by the connection, a machine's end by the silence."""
+_KNOWN_SPECS = 4096
+"""So many workflows are remembered to be known there; then each is told once more."""
 
 
 class Link:
@@ -47,15 +58,15 @@ class Link:
 
     The door is the fuser, or the scheduler while the fuser is away; when it changes,
     what was not accepted yet is sent again (a run id is taken once, whoever brings it).
+    ``name`` identifies this end of it; empty: a fresh one.
     """
 
-    def __init__(self, scheduler: Endpoint, tenant: str) -> None:
-        self._id = new_id("client")
+    def __init__(self, scheduler: Endpoint, tenant: str, name: str = "") -> None:
+        self._id = name or new_id("client")
         self._scheduler = scheduler
         self._outbox = Outbox()
-        self._inbox: Inbox[ToClient] = Inbox(
-            *_socket_place(scheduler), ToClient, tcp_host=_tcp_host(scheduler)
-        )
+        self._inbox: Inbox[ToClient] = inbox_for(scheduler, "client", ToClient)
+        self._watch = self._outbox.watch(scheduler)
         self._hello = Hello(self._id, self._inbox.endpoint, tenant)
         self._lock = threading.RLock()
         self._door: Endpoint = scheduler
@@ -65,12 +76,14 @@ class Link:
         self._revealed: dict[tuple[str, int], tuple[WorkflowSpec, Reveal]] = {}
         self._closing: dict[str, Close] = {}
         self._cancelled: set[str] = set()
+        self._sent_again: set[str | tuple[str, int]] = set()
         self._welcomed = threading.Event()
         self._status: dict[str, Any] | None = None
         self._status_came = threading.Condition()
         self._closed = False
         self._gone: ErrorInfo | None = None
         self._heard_s = time.monotonic()
+        self._lost_s: float | None = None
         self._thread = threading.Thread(target=self._serve, name="link", daemon=True)
 
     def open(self) -> None:
@@ -87,6 +100,11 @@ class Link:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where this end listens."""
+        return self._inbox.endpoint
 
     # --- sending (any thread) -------------------------------------------------------
     def submit(self, run: Run, spec: WorkflowSpec, message: Submit) -> Run:
@@ -115,9 +133,13 @@ class Link:
         spec: WorkflowSpec,
         inputs: bytes,
         parents: list[tuple[int, str]],
+        *,
+        stream: bool = False,
     ) -> None:
         """Send a piece of an agent's graph; the run's ``on_fragment`` gets the answer."""
-        message = Reveal(run.id, fragment, spec.id, self._id, inputs, tuple(parents))
+        message = Reveal(
+            run.id, fragment, spec.id, self._id, inputs, tuple(parents), stream
+        )
         with self._lock:
             if run.id not in self._runs or self._closed:
                 return  # The run has ended, and its coroutine is being told.
@@ -137,16 +159,56 @@ class Link:
         """An agent's coroutine has ended."""
         with self._lock:
             if run.id in self._runs and not self._closed:
-                closing = Close(run.id, self._id, error)
-                self._closing[run.id] = closing
+                # The first word counts, also when it has to be said again.
+                closing = self._closing.setdefault(run.id, Close(run.id, self._id, error))
                 self._outbox.post(self._door, closing)
+        self._flush()
+
+    def adopt(self, run: Run) -> None:
+        """Take part in an agent's run that another link submitted, until `release`.
+        Errors: `RuntimeStateError` when the runtime is gone."""
+        with self._lock:
+            self._check_open()
+            self._runs[run.id] = run
+
+    def release(self, run_id: str) -> Run | None:
+        """Let go of an adopted run; None when it was let go before."""
+        return self._forget(run_id)
+
+    def dismiss(self, frontend: str, orders: Endpoint | None) -> None:
+        """A frontend of this client, which took orders at ``orders``, is gone: the
+        runtime need not wait for it."""
+        if orders is not None:
+            self._inbox.remove_neighbour(orders)
+        with self._lock:
+            if not self._closed:
+                self._outbox.post(self._door, Goodbye(frontend))
         self._flush()
 
     def _post_submit(self, spec: WorkflowSpec, message: Submit | Reveal) -> None:
         if spec.id not in self._known_specs:
+            if len(self._known_specs) >= _KNOWN_SPECS:
+                self._known_specs.clear()
             self._known_specs.add(spec.id)
             self._outbox.post(self._door, SpecRegistered(spec))
         self._outbox.post(self._door, message)
+
+    def _send_again(
+        self,
+        key: str | tuple[str, int],
+        sent: tuple[WorkflowSpec, Submit | Reveal] | None,
+        error: ErrorInfo | None,
+    ) -> bool:
+        """Whether what was ``sent`` goes out once more, now with its workflow, since all
+        that is wrong with it is that the workflow was forgotten there."""
+        if sent is None or error is None or error.code != "unknown_spec":
+            return False
+        if key in self._sent_again:
+            return False  # It was told right before: it does not hold.
+        self._sent_again.add(key)
+        self._known_specs.discard(sent[0].id)
+        self._post_submit(*sent)
+        return True
 
     def cancel(self, run: Run) -> None:
         """Ask for a run to stop."""
@@ -198,9 +260,12 @@ class Link:
         takers = {
             FinishRun: self._finish,
             FinishFragment: self._fragment,
-            AcceptRun: lambda m: self._unaccepted.pop(m.run_id, None),
+            AcceptRun: self._accept,
             RefuseRun: self._refuse,
             Piece: self._piece,
+            CallStreams: self.hear,
+            CallStreamed: self.hear,
+            AgentEnded: self.hear,
             Welcome: self._welcome,
             Route: lambda m: self._reroute(m.door),
             StatusReply: self._status_reply,
@@ -209,7 +274,7 @@ class Link:
         }
         next_ping_s = time.monotonic() + _PING_EVERY_S
         while not self._closed:
-            messages = self._inbox.receive(_PING_EVERY_S / 2)
+            messages = self._inbox.receive(_ROUND_S)
             now = time.monotonic()
             if messages:
                 self._heard_s = now
@@ -218,9 +283,20 @@ class Link:
             if now >= next_ping_s:
                 next_ping_s = now + _PING_EVERY_S
                 self._outbox.post(self._scheduler, Ping(self._id))
-                if now - self._heard_s > _SILENCE_LIMIT_S:
-                    self._runtime_gone(Gone("it has stopped answering"))
+            if self._gone is None and not self._closed:
+                self._look_after_scheduler(now)
             self._outbox.flush()
+
+    def _look_after_scheduler(self, now: float) -> None:
+        if not self._watch.lost():
+            self._lost_s = None
+        elif self._lost_s is None:
+            self._lost_s = now
+        elif now - self._lost_s >= _RECONNECT_S:
+            self._runtime_gone(Gone("its scheduler has ended"))
+            return
+        if now - self._heard_s > _SILENCE_LIMIT_S:
+            self._runtime_gone(Gone("it has stopped answering"))
 
     def _finish(self, message: FinishRun) -> None:
         run = self._forget(message.run_id)
@@ -234,26 +310,68 @@ class Link:
             raise
 
     def _fragment(self, message: FinishFragment) -> None:
+        key = (message.run_id, message.fragment)
         with self._lock:
-            self._revealed.pop((message.run_id, message.fragment), None)
+            if self._send_again(key, self._revealed.get(key), message.error):
+                return
+            self._revealed.pop(key, None)
+            self._sent_again.discard(key)
             run = self._runs.get(message.run_id)
         if run is not None and run.on_fragment is not None:
             run.on_fragment(message)
 
+    def _accept(self, message: AcceptRun) -> None:
+        self._unaccepted.pop(message.run_id, None)
+        run = self._runs.get(message.run_id)
+        if run is not None:
+            run.accept()
+
+    def hear(self, message: FromAgent) -> None:
+        """What the agent of a run says: one of this process, or one in a frontend."""
+        run = self._runs.get(message.run_id)
+        if run is None:
+            return  # It has ended, and its coroutine is being told.
+        match message:
+            case CallStreams():
+                run.open_part(message.fragment, message.node)
+            case CallStreamed():
+                run.close_part(message.fragment, message.text)
+            case AgentEnded():
+                if message.error is None:
+                    output = codec.decode(message.output)
+                    run.agent_output = (output, frozenset(message.origin))
+                self.close_run(run, message.error)
+
     def _refuse(self, message: RefuseRun) -> None:
-        if message.run_id not in self._unaccepted:
-            return  # A submission that was sent twice; the run is taken or has ended.
+        with self._lock:
+            sent = self._unaccepted.get(message.run_id)
+            if sent is None:
+                return  # A submission that was sent twice; the run is taken or has ended.
+            if self._send_again(message.run_id, sent, message.error):
+                self._post_agent(message.run_id)
+                return
         run = self._forget(message.run_id)
         if run is not None:
             run.fail(message.error)
+
+    def _post_agent(self, run_id: str) -> None:
+        """What an agent has told of its run so far: it came while nobody knew the run."""
+        for (of_run, _), (spec, reveal) in self._revealed.items():
+            if of_run == run_id:
+                self._post_submit(spec, reveal)
+        closing = self._closing.get(run_id)
+        if closing is not None:
+            self._outbox.post(self._door, closing)
 
     def _forget(self, run_id: str) -> Run | None:
         with self._lock:
             self._unaccepted.pop(run_id, None)
             self._cancelled.discard(run_id)
+            self._sent_again.discard(run_id)
             if self._closing.pop(run_id, None) is not None or self._revealed:
                 for key in [key for key in self._revealed if key[0] == run_id]:
                     del self._revealed[key]
+                    self._sent_again.discard(key)
             return self._runs.pop(run_id, None)
 
     def _piece(self, message: Piece) -> None:
@@ -293,7 +411,9 @@ class Link:
         error = ErrorInfo(
             "runtime_state",
             f"the runtime is gone: {message.reason}",
-            "Start it again with `herasys up`; submit the runs that had not ended again.",
+            "Start it again with `herasys up`, connect again, and submit the runs that had "
+            "not ended again.",
+            retryable=True,
         )
         with self._lock:
             self._gone = error
@@ -323,15 +443,22 @@ class Link:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._outbox.send(self._inbox.endpoint, Pong())  # Wakes the thread.
             self._thread.join()
+        self._watch.close()
         self._outbox.close()
         self._inbox.close()
 
 
-def _socket_place(scheduler: Endpoint) -> tuple[Path, str]:
-    """Beside the scheduler's socket, so that it is gone with the runtime at the latest."""
+def inbox_for(scheduler: Endpoint, name: str, kind: Any) -> Inbox[Any]:
+    """An inbox that everybody reaches who reaches the scheduler.
+
+    Its socket is beside the scheduler's, so that it is gone with the runtime at the
+    latest.
+    """
+    tcp_host = _tcp_host(scheduler)
     if scheduler.host == host_identity():
-        return Path(scheduler.ipc.removeprefix("ipc://")).parent, "client"
-    return Path(tempfile.gettempdir()), "herasys-client"
+        folder = Path(scheduler.ipc.removeprefix("ipc://")).parent
+        return Inbox(folder, name, kind, tcp_host=tcp_host)
+    return Inbox(Path(tempfile.gettempdir()), f"herasys-{name}", kind, tcp_host=tcp_host)
 
 
 def _tcp_host(scheduler: Endpoint) -> str:

@@ -17,7 +17,8 @@ def reveal(state: State, event: NodesRevealed) -> None:
     """Take a fragment of an agent's run, or end it at once with the reason.
 
     Of a run that is no agent's, unknown or over, and for a number that was there before,
-    nothing happens.
+    nothing happens. One that names an unknown workflow was not there: it may come again
+    once the workflow is registered.
     """
     run = state.runs.get(event.run_id)
     agent = run.agent if run is not None else None
@@ -25,15 +26,18 @@ def reveal(state: State, event: NodesRevealed) -> None:
         state.ledger.discard(event.inputs)
         return
     number = event.fragment
-    plan = state.plans.get(event.spec_id)
+    plan = runs.known_plan(state, event.spec_id)
     reason = agent.early.pop(number, None)
     if reason is not None:
         _end_unstarted(state, run, event, plan, reason)
         return
     error = _refusal(state, run, event, plan)
     if plan is None or error is not None:
-        error = error or runs.unknown_spec(f"fragment {number}", event.spec_id)
         state.totals.fragments_refused += 1
+        if error is not None:
+            agent.records[number] = ()
+        else:
+            error = runs.unknown_spec(f"fragment {number}", event.spec_id)
         _answer(state, run, event, "failed", error)
         return
     parents = tuple([f"{fragment}/{node}" for fragment, node in event.parents])
@@ -90,6 +94,8 @@ def _end_unstarted(
     """A fragment whose cancel came first: nothing of it happens."""
     error = _cancelled(event.fragment, reason)
     if plan is None or run.size + len(plan.asks) > state.config.max_run_nodes:
+        assert run.agent is not None
+        run.agent.records[event.fragment] = ()
         ends.count_fragment(state, "cancelled")
         _answer(state, run, event, "cancelled", error)
         return
@@ -103,10 +109,9 @@ def _answer(
 ) -> None:
     """End a fragment of which nothing happened."""
     assert run.agent is not None
-    run.agent.records[event.fragment] = ()
     state.ledger.discard(event.inputs)
     state.out.append(
-        FinishFragment(run.id, run.client, event.fragment, status, (), error=error)
+        FinishFragment(run.id, run.agent.executor, event.fragment, status, (), error=error)
     )
 
 

@@ -132,10 +132,13 @@ class FinishRun(msgspec.Struct, frozen=True, tag=True):
     """Of output nodes inside regions: their outputs, in items' order."""
     skipped: tuple[int, ...] = ()
     """Output nodes on a branch that was not taken."""
+    labels: dict[str, str] = {}
+    """What the run was submitted with."""
 
 
 class FinishFragment(msgspec.Struct, frozen=True, tag=True):
-    """A fragment of an agent's run ended; fields as in `FinishRun`."""
+    """A fragment of an agent's run ended; fields as in `FinishRun`. ``client`` is who
+    executes the agent: a frontend, or the run's client itself."""
 
     run_id: str
     client: str
@@ -161,6 +164,13 @@ class ReleaseValue(msgspec.Struct, frozen=True, tag=True):
     place: str
 
 
+class ForgetSpec(msgspec.Struct, frozen=True, tag=True):
+    """The kernel has forgotten a workflow: no item will refer to it unless it is
+    registered again."""
+
+    spec_id: str
+
+
 Command = (
     StartBatch
     | AbortItem
@@ -171,4 +181,5 @@ Command = (
     | FinishFragment
     | WakeAt
     | ReleaseValue
+    | ForgetSpec
 )

@@ -123,7 +123,10 @@ def read_header(path: Path | str) -> Header:
     try:
         header = _headers.decode(body)
     except msgspec.MsgspecError as e:
-        raise JournalError(f"{path} is no journal: {e}") from e
+        raise JournalError(
+            f"{path} is no journal: {e}",
+            hint="Give a file that a runtime recorded, in the format of this version.",
+        ) from e
     if header.format != FORMAT:
         raise JournalError(
             f"{path} has journal format {header.format}; this version reads {FORMAT}",
@@ -141,7 +144,10 @@ def read_journal(path: Path | str) -> Iterator[tuple[float, Event]]:
         try:
             yield _records.decode(body)
         except msgspec.MsgspecError as e:
-            raise JournalError(f"{path} holds a record that is no event: {e}") from e
+            raise JournalError(
+                f"{path} holds a record that is no event: {e}",
+                hint="Replay it with the version that recorded it, if the file is whole.",
+            ) from e
 
 
 def replay(

@@ -5,26 +5,76 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from herasys_rt.core import ends, remaining
-from herasys_rt.core.commands import AcceptRun, FinishRun, RefuseRun
+from herasys_rt.core.commands import AcceptRun, FinishRun, ForgetSpec, RefuseRun
 from herasys_rt.core.events import NodesRevealed, RunSubmitted
 from herasys_rt.core.plan import Plan, plan_of, resolve_pools, spec_fault
 from herasys_rt.core.routing import keys_of, route
-from herasys_rt.core.state import Agent, Ending, Fragment, Node, Run, State, Template
+from herasys_rt.core.state import (
+    Agent,
+    Ending,
+    Fragment,
+    Node,
+    Run,
+    State,
+    Template,
+    open_fragments,
+)
 from herasys_rt.core.timers import set_deadline
 from herasys_rt.core.values import Fact
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import WorkflowSpec
 
+_SWEEPS = 8
+"""Workflows are forgotten in sweeps of at least this part of the bound."""
+
 
 def register(state: State, spec: WorkflowSpec) -> None:
-    """Know a workflow; runs of one that cannot work are refused with the reason."""
-    if spec.id in state.plans:
+    """Know a workflow; runs of one that cannot work are refused with the reason.
+
+    When there is no room any more, those used longest ago that nothing needs are
+    forgotten.
+    """
+    if known_plan(state, spec.id) is not None:
         return
     fault = spec_fault(spec)
-    if fault is None:
-        state.plans[spec.id] = plan_of(spec)
-    else:
+    if fault is not None:
         ends.remember(state, state.unusable, spec.id, fault)
+        return
+    state.plans[spec.id] = plan_of(spec)
+    most = state.config.remembered_specs
+    if len(state.plans) > max(most, state.plans_kept + most // _SWEEPS):
+        _forget_plans(state, spec.id)
+
+
+def known_plan(state: State, spec_id: str) -> Plan | None:
+    """The plan of a workflow that is about to be used, if it is known."""
+    plan = state.plans.get(spec_id)
+    if plan is not None:
+        state.plans.move_to_end(spec_id)
+    return plan
+
+
+def _forget_plans(state: State, newest: str) -> None:
+    """Forget all but the workflows that are needed and those that were used last.
+
+    Needed are those of open fragments, and of flights that others joined and whose own
+    fragment has ended. What is kept leaves room for some time, so that looking through
+    all that is at work costs little per registration.
+    """
+    needed = {fragment.plan.spec_id for fragment in open_fragments(state)}
+    for flight in state.flights.values():
+        if flight.payload is not None:
+            needed.add(flight.payload.spec_id)
+    most = state.config.remembered_specs
+    surplus = len(state.plans) - (most - most // _SWEEPS)
+    for spec_id in list(state.plans):
+        if surplus <= 0 or spec_id == newest:
+            break
+        if spec_id not in needed:
+            del state.plans[spec_id]
+            state.out.append(ForgetSpec(spec_id))
+            surplus -= 1
+    state.plans_kept = len(state.plans)
 
 
 def submit(state: State, event: RunSubmitted) -> None:
@@ -46,7 +96,7 @@ def submit(state: State, event: RunSubmitted) -> None:
     if run_id in state.cancelled_early:
         _end_unstarted(state, event, state.cancelled_early.pop(run_id))
         return
-    plan = state.plans.get(event.spec_id)
+    plan = known_plan(state, event.spec_id)
     error = _refusal(state, event, plan)
     if plan is None or error is not None:
         _refuse(state, event, error or unknown_spec(f"run {run_id}", event.spec_id))
@@ -66,10 +116,13 @@ def cancel(state: State, run_id: str, reason: str) -> None:
 
 
 def client_gone(state: State, client: str) -> None:
-    """Cancel every run of a client."""
+    """Cancel every run of a client, and fail those whose agents it executed for others."""
     for run in list(state.clients.get(client, {}).values()):
         error = _cancelled(run.id, f"client {client} is gone")
         ends.end_run(state, run, "cancelled", error)
+    for run in list(state.runs.values()):
+        if run.agent is not None and run.agent.executor == client:
+            ends.end_run(state, run, "failed", _orphaned(run.id, client))
 
 
 def overdue(state: State, run: Run) -> None:
@@ -195,7 +248,8 @@ def _admit(state: State, event: RunSubmitted) -> Run:
         arrived_s=state.now,
         seq=state.next_run,
         deadline_s=event.deadline_s,
-        agent=Agent() if event.agent else None,
+        agent=Agent(event.frontend or event.client) if event.agent else None,
+        labels=event.labels,
     )
     state.next_run += 1
     remaining.track(state, run, event.spec_id)
@@ -242,6 +296,15 @@ def _cancelled(run_id: str, reason: str) -> ErrorInfo:
     return ErrorInfo("cancelled", f"run {run_id} was cancelled: {reason}")
 
 
+def _orphaned(run_id: str, frontend: str) -> ErrorInfo:
+    return ErrorInfo(
+        "frontend_lost",
+        f"{frontend}, which executed the agent of run {run_id}, is gone",
+        "Submit the run again.",
+        retryable=True,
+    )
+
+
 def _end_unstarted(state: State, event: RunSubmitted, reason: str) -> None:
     """A run whose cancel came first: accepted and ended, nothing of it happens."""
     plan = state.plans.get(event.spec_id)
@@ -255,6 +318,15 @@ def _end_unstarted(state: State, event: RunSubmitted, reason: str) -> None:
     state.ledger.discard(event.inputs)
     state.totals.runs_accepted += 1
     state.out.append(AcceptRun(event.run_id, event.client))
-    state.out.append(FinishRun(event.run_id, event.client, "cancelled", (), error=error))
+    state.out.append(
+        FinishRun(
+            event.run_id,
+            event.client,
+            "cancelled",
+            (),
+            error=error,
+            labels=event.labels,
+        )
+    )
     ends.count_run(state, "cancelled")
     ends.remember(state, state.ended, event.run_id, None)

@@ -39,7 +39,8 @@ class KernelConfig(msgspec.Struct, frozen=True):
     tries that ended in a retryable error, ``max_losses`` how often it may lose its
     instance on top. ``reuse_ttl_s`` holds seconds by verb; verbs not named have no limit.
     ``remembered_runs`` ended (or cancelled too early) run ids are kept, so that submitting
-    or cancelling them again does nothing. A run has at most ``max_run_nodes`` nodes, the
+    or cancelling them again does nothing. Of the workflows that nothing at work needs, the
+    ``remembered_specs`` used last are kept. A run has at most ``max_run_nodes`` nodes, the
     elements of its regions and all of an agent's fragments included.
     """
 
@@ -51,6 +52,7 @@ class KernelConfig(msgspec.Struct, frozen=True):
     reuse_max_entries: int = 100_000
     reuse_ttl_s: dict[str, float] = {}
     remembered_runs: int = 100_000
+    remembered_specs: int = 4_096
     max_run_nodes: int = 100_000
 
 
@@ -66,6 +68,7 @@ def _members() -> dict[int, Node]:
 class Run:
     """A run being executed: ``seq`` is its place in the order of arrival, ``fragments``
     are its open pieces by number, ``size`` counts the nodes of all of them so far.
+    ``labels`` are carried for whoever reads records; nothing is decided by them.
 
     A static run has exactly the fragment 0 and ends with it. ``agent`` is set for a run
     whose graph is revealed piece by piece.
@@ -80,6 +83,7 @@ class Run:
     seq: int
     deadline_s: float | None = None
     agent: Agent | None = None
+    labels: dict[str, str] = field(default_factory=dict[str, str])
     size: int = 0
     fragments: dict[int, Fragment] = field(default_factory=dict[int, "Fragment"])
     progress: Progress | None = None
@@ -89,8 +93,10 @@ class Run:
 @dataclass(slots=True, eq=False)
 class Agent:
     """What is kept of an agent's run: ``records`` of its ended fragments by number, and
-    ``early``, the latest fragments cancelled before they were revealed."""
+    ``early``, the latest fragments cancelled before they were revealed. ``executor`` is
+    the client or frontend where its coroutine is."""
 
+    executor: str
     records: dict[int, tuple[NodeRecord, ...]] = field(
         default_factory=dict[int, tuple[NodeRecord, ...]]
     )
@@ -348,6 +354,8 @@ class Totals:
 class State:
     """The whole of it.
 
+    ``plans`` are the known workflows, the one used last standing last; ``plans_kept`` is
+    how many stayed when some were forgotten last.
     ``due`` orders by time what waits for a time: flights by their ids, the deadlines of
     runs by ``-1 - seq`` (found in ``deadlines``); ``wake_s`` is when the driver was asked
     to wake the kernel, ``due_moved`` that it may have to be asked again. ``out``,
@@ -365,7 +373,8 @@ class State:
     tracker: Tracker | None = None
     """Set where the ordering reads the progress of runs."""
     now: float = 0.0
-    plans: dict[str, Plan] = field(default_factory=dict[str, Plan])
+    plans: OrderedDict[str, Plan] = field(default_factory=OrderedDict[str, Plan])
+    plans_kept: int = 0
     pools: dict[str, Pool] = field(default_factory=dict[str, Pool])
     instances: dict[str, Instance] = field(default_factory=dict[str, Instance])
     runs: dict[str, Run] = field(default_factory=dict[str, Run])

@@ -7,13 +7,8 @@ from typing import Any
 
 import msgspec
 
-from herasys_rt.graph.estimates import ESTIMATES, Estimate, workload
-from herasys_rt.graph.spec import InputRef, Lit, NodeSpec
-from herasys_rt.graph.types import PortType
-
-_CHUNK_TOKENS = 200.0
-"""Taken for the pieces that documents will be cut into."""
-_DEFAULT_OUTPUT = 128
+from herasys_rt.graph.estimates import workload
+from herasys_rt.graph.spec import NodeSpec
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -35,40 +30,13 @@ def work_of(
 ) -> Work:
     """The work of a node, as far as its arguments and the run's inputs tell.
 
-    ``output_tokens`` is what a length predictor expects; without one max_tokens counts.
-    Sizes that are not known yet count as `graph.estimates` says.
+    ``output_tokens`` is what a length predictor expects of the node; without one
+    max_tokens counts. Sizes that are not known yet count as `graph.estimates` says.
     """
-    how = ESTIMATES.get(node.verb, Estimate(node.verb))
+    asked = workload(node, inputs)
     if node.verb.startswith("llm."):
-        prompt = workload(node, inputs, msgspec.structs.replace(how, adds=()))
-        limit = _number(node, "max_tokens", inputs, _DEFAULT_OUTPUT)
-        expected = limit if output_tokens is None else min(output_tokens, limit)
-        answers = _number(node, "n", inputs, 1)
-        return Work(prompt_tokens=round(prompt), output_tokens=round(expected * answers))
-    if how.unit == "calls":
-        return Work()
-    size = workload(node, inputs, how)
-    if how.unit == "items":
-        return Work(items=round(size))
-    return Work(items=_items(node, inputs, size), tokens=round(size))
-
-
-def _items(node: NodeSpec, inputs: Mapping[str, Any], tokens: float) -> int:
-    """Texts that an embedder, reranker or chunker will look at."""
-    if node.output in (PortType.VECTOR, PortType.TEXT):
-        return 1
-    if "documents" in node.args:
-        return max(1, round(tokens / _CHUNK_TOKENS))
-    listed = "chunks" if "chunks" in node.args else "text"
-    return round(workload(node, inputs, Estimate("", "items", each=listed)))
-
-
-def _number(node: NodeSpec, name: str, inputs: Mapping[str, Any], default: float) -> float:
-    arg = node.args.get(name)
-    value: Any = None
-    if isinstance(arg, Lit):
-        value = arg.value
-    elif isinstance(arg, InputRef):
-        value = inputs.get(arg.name)
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if known else default
+        most = asked.output_tokens
+        expected = most if output_tokens is None else min(output_tokens, most)
+        return Work(prompt_tokens=round(asked.prompt_tokens), output_tokens=round(expected))
+    tokens = asked.amount if asked.unit == "tokens" else 0.0
+    return Work(items=asked.items, tokens=round(tokens))

@@ -70,10 +70,15 @@ class Revealer(Protocol):
     """What executes the fragments of one agent's run."""
 
     async def reveal(
-        self, spec: WorkflowSpec, inputs: dict[str, Any], parents: Origin
+        self,
+        spec: WorkflowSpec,
+        inputs: dict[str, Any],
+        parents: Origin,
+        streamed: str | None = None,
     ) -> Revealed:
-        """Execute a fragment. Cancelling the await cancels the fragment. Errors: what
-        its node failed with."""
+        """Execute a fragment. Cancelling the await cancels the fragment. The text of
+        node ``streamed``, its output, becomes a part of what the run streams. Errors:
+        what its node failed with."""
         ...
 
 
@@ -158,16 +163,24 @@ class AgentRun:
         self._revealer = revealer
         self._calls = 0
 
-    async def call(self, step: Step) -> Any:
+    async def call(self, step: Step, *, stream: bool = False) -> Any:
         """Reveal a step and wait for its value.
 
-        The value is tracked: passing it, or pieces of it, on records an edge. Errors:
-        what the step failed with; `AgentLimitError`; `GraphError` for a step that does
-        not fit together.
+        The value is tracked: passing it, or pieces of it, on records an edge. With
+        ``stream`` the step's text is what the run's ``stream()`` yields, as it is
+        produced. Texts of several such calls follow one another in the order of the
+        calls, whole, also when the calls overlap; of a call that fails what was yielded
+        stays. Streaming changes neither the value nor anything that is decided.
+
+        Errors: what the step failed with; `AgentLimitError`; `GraphError` for a step
+        that does not fit together; `UsageError` for ``stream`` with a step that does not
+        give one text.
         """
-        if isinstance(step, SubAgent):
+        if isinstance(step, SubAgent) and not stream:
             return await self.within(step.agent, step.inputs)
         if not isinstance(step, Node):
+            if stream:
+                raise _not_streamable(step)
             if not inspect.isawaitable(step):
                 raise UsageError(
                     f"run.call takes a step, not a {type(step).__name__}",
@@ -177,8 +190,9 @@ class AgentRun:
             return await step
         self._count()
         spec, inputs, origin = _fragment_of(step)
+        streamed = _text_node(spec) if stream else None
         parents = origin or _awaited.get()
-        revealed = await self._revealer.reveal(spec, inputs, parents)
+        revealed = await self._revealer.reveal(spec, inputs, parents, streamed)
         _awaited.set(revealed.origin)
         return track(revealed.value, revealed.origin)
 
@@ -347,6 +361,29 @@ def _fragment_of(step: Node) -> tuple[WorkflowSpec, dict[str, Any], Origin]:
     if faults:
         raise GraphError.of(trace.name, faults)
     return spec, lift.values, trace.origin_at(nodes)
+
+
+def _text_node(spec: WorkflowSpec) -> str:
+    """The node whose text a fragment gives. Errors: `UsageError` when it gives no text
+    or not that of one node."""
+    output = spec.outputs["output"]
+    if isinstance(output, NodeRef):
+        node = spec.nodes[spec.index[output.node]]
+        if node.output is PortType.TEXT and not node.region:
+            return node.id
+    raise _not_streamable(spec)
+
+
+def _not_streamable(step: object) -> UsageError:
+    if isinstance(step, SubAgent):
+        return UsageError(
+            f"agent {step.agent.name!r} cannot be streamed as a step",
+            hint="Give stream=True to the calls inside it.",
+        )
+    return UsageError(
+        "run.call(..., stream=True) takes a step that gives one text",
+        hint="Stream a generate(...), or leave stream out.",
+    )
 
 
 def _renamed(nodes: list[NodeSpec]) -> dict[str, str]:

@@ -29,7 +29,7 @@ _PLAIN: dict[Any, PortType] = {
     Any: PortType.ANY,
     object: PortType.ANY,
 }
-_ITEMS: dict[Any, PortType] = {str: PortType.TEXTS, dict: PortType.DOCUMENTS}
+_ITEMS: dict[Any, PortType] = {str: PortType.TEXTS, dict: PortType.RECORDS}
 _NONE = type(None)
 
 
@@ -39,7 +39,9 @@ def declared_inputs(
     """The inputs that a workflow's function declares, and what is wrong with them.
 
     The type comes from the annotation (none: ANY): the plain types that `KNOWN` lists, a
-    `PortType` itself, or ``Annotated[..., PortType.X]``. Defaults are copied.
+    `PortType` itself, or ``Annotated[..., PortType.X]``. Lists of dicts may be documents,
+    chunks, messages or whatever else is made of records: what their keys must be, the
+    ports say that they feed. Defaults are copied.
     """
     inputs: list[InputSpec] = []
     faults: list[Fault] = []
@@ -141,6 +143,8 @@ def _says_nothing(annotation: Any) -> bool:
 def _misfit(shape: Shape, wanted: Shape) -> bool:
     if shape.optional and not wanted.optional:
         return True
+    if (shape.type, wanted.type) == (PortType.JSON, PortType.RECORDS):
+        return False  # JSON may be a list of dicts, and nothing takes an output further
     return not fits(shape.type, wanted.type)
 
 

@@ -215,7 +215,7 @@ def _items(trace: Trace, items: Any) -> tuple[Arg, Shape]:
         problem = f"goes over {items!r}"
     else:
         return arg, shape
-    fits = "a list: texts, chunks, documents or JSON"
+    fits = "a list: texts, chunks, documents, records or JSON"
     if shape.type == PortType.VECTORS:
         fits = "vectors are one array: go over the texts that they come from"
     trace.record("map_over", problem, fits)

@@ -231,7 +231,15 @@ class ModelledEngine:
         most = args.get("max_tokens") or self._options.tokens
         count = min(self._options.tokens, most)
         text = f"modelled:{_digest(args)[:8]}" + " word" * (count - 1)
-        value = modelled_value(form, text, _picker(args))
+        try:
+            value = modelled_value(form, text, _picker(args))
+        except ValueError as e:
+            raise NodeError(
+                f"the modelled engine knows no value of the schema: {e}",
+                code="no_example",
+                hint="Give that place of the schema 'examples', or use an engine with a "
+                "model.",
+            ) from e
         sources = [
             {key: chunk.get(key) for key in ("id", "source", "score", "text")}
             for value in args.values()

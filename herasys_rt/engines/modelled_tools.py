@@ -25,6 +25,7 @@ _EMPTY: dict[str, Callable[[str], Any]] = {
     "vectors": lambda digest: np.ones((1, 1), dtype=np.float32),
     "chunks": lambda digest: [_page(digest, 1)],
     "documents": lambda digest: [{"id": digest[:8], "text": f"modelled:{digest[:8]}"}],
+    "records": lambda digest: [{"modelled": digest[:8]}],
     "embedded": lambda digest: {
         "chunks": [_page(digest, 1)],
         "vectors": np.ones((1, 1), dtype=np.float32),

@@ -22,6 +22,7 @@ import pydantic
 from herasys_rt.clock import monotonic_s
 from herasys_rt.config import PoolConfig
 from herasys_rt.engines import prompting
+from herasys_rt.engines.http_answers import origin_of, retry_after_s
 from herasys_rt.engines.options import EngineOptions, read_options
 from herasys_rt.engines.protocol import Engine, Item, Outcome, Sink, Snapshot
 from herasys_rt.engines.remote import (
@@ -31,12 +32,17 @@ from herasys_rt.engines.remote import (
     asking,
     parts_of,
     refusal,
-    retry_after_s,
     sse_events,
 )
 from herasys_rt.engines.slices import Slices
 from herasys_rt.engines.structured import form_of, is_cut, value_of
-from herasys_rt.errors import ConfigError, EnvironmentFaultError, ErrorInfo, HerasysError
+from herasys_rt.errors import (
+    ConfigError,
+    EnvironmentFaultError,
+    ErrorInfo,
+    HerasysError,
+    InternalError,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -92,10 +98,7 @@ class OpenAIEngine:
     def __init__(self, model: str, options: OpenAIOptions) -> None:
         self._model = model
         self._options = options
-        parts = urlsplit(options.base_url)
-        self._where = f"{parts.scheme}://{parts.hostname}" + (
-            f":{parts.port}" if parts.port else ""
-        )
+        self._where = origin_of(options.base_url)
         self._key = ""
         self._live: dict[str, _Live] = {}
         self._not_before_s = 0.0
@@ -216,8 +219,11 @@ class OpenAIEngine:
         elif isinstance(error, HerasysError):
             outcome = Outcome(error=self._scrubbed(error), run_s=run_s)
         elif error is not None:
-            info = ErrorInfo("internal", f"the endpoint's client failed: {error!r}")
-            outcome = Outcome(error=info, run_s=run_s)
+            failed = InternalError(
+                f"the client of {self._where} failed: {error!r}",
+                hint="Report it with the runtime's log; other requests go on.",
+            )
+            outcome = Outcome(error=self._scrubbed(failed), run_s=run_s)
         else:
             outcome = task.result()
         if outcome.value is not None:
@@ -237,7 +243,9 @@ class OpenAIEngine:
         item = live.item
         if item.verb != VERB:
             raise EndpointError(
-                f"engine openai cannot do {item.verb!r}", code="unknown_verb"
+                f"engine openai cannot do {item.verb!r}",
+                code="unknown_verb",
+                hint="Give the node a pool of an engine that can.",
             )
         prompt = prompting.render(item.args)
         sampling = prompting.sampling(item.args)
@@ -333,6 +341,8 @@ class OpenAIEngine:
             raise EndpointError(
                 f"{self._where} ended its stream in the middle of the answer",
                 code="endpoint_broken",
+                hint="The runtime tries again; look at the server, or the proxy before it, "
+                "if this goes on.",
                 retryable=True,
             )
 

@@ -154,9 +154,8 @@ def _filled(template: Any, args: Mapping[str, Any], used: list[Any]) -> str:
             continue
         value = _value(name, args)
         used.append(value)
-        nothing = isinstance(value, list) and not value  # no passage was found
         try:
-            pieces.append("" if nothing else text_of(value))
+            pieces.append(text_of(value))
         except ValueError as e:
             _refuse(name, f"the value of {{{name}}}: {e}")
     return "".join(pieces)

@@ -8,46 +8,28 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
+from herasys_rt.engines.http_answers import (
+    SHOWN_CHARS,
+    RemoteError,
+    is_transient,
+    json_object,
+    told,
+    told_in,
+)
 from herasys_rt.engines.prompting import Sampling
 from herasys_rt.engines.structured import AnswerForm, Part
-from herasys_rt.errors import ErrorInfo, NodeError
 from herasys_rt.graph.schemas import Schema
 
-LONGEST_WAIT_S = 60.0
-"""Most of a server's ``Retry-After`` that is honoured, in seconds."""
-
-_TRANSIENT = frozenset({408, 409, 425, 429})
-_SHOWN = 300
 _WRAP = "value"
 """The property that holds an answer which is no object."""
 
 
-class EndpointError(NodeError):
-    """An endpoint's failure; ``retryable`` says that another attempt may succeed."""
+class EndpointError(RemoteError):
+    """An endpoint's failure."""
 
     code = "endpoint_failed"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        hint: str = "",
-        code: str = "",
-        retryable: bool = False,
-        **fields: Any,
-    ) -> None:
-        if retryable:
-            fields["retryable"] = True
-        super().__init__(message, hint=hint, code=code, **fields)
-
-    def info(self) -> ErrorInfo:
-        """The error as a value."""
-        again = bool(self.fields.get("retryable"))
-        return ErrorInfo(self.code, self.message, self.hint, again)
 
 
 @dataclass(slots=True)
@@ -154,7 +136,7 @@ def _part(choice: dict[str, Any], tokens: int, form: AnswerForm, where: str) -> 
     message = choice["message"]
     if message.get("refusal"):
         raise EndpointError(
-            f"the model at {where} declined: {str(message['refusal'])[:_SHOWN]}",
+            f"the model at {where} declined: {str(message['refusal'])[:SHOWN_CHARS]}",
             code="endpoint_declined",
             hint="Ask for something else.",
         )
@@ -229,13 +211,14 @@ def _is_strict(schema: Any) -> bool:
 
 def refusal(status: int, data: bytes, where: str) -> EndpointError:
     """The error of an HTTP status other than 200."""
-    said, code = _server_message(data)
-    text = f"{where} answered {status}: {said}"
-    if status in _TRANSIENT or status >= 500:
+    said = told(data)
+    text = f"{where} answered {status}: {said.words}"
+    if is_transient(status):
         hint = "The runtime tries again; lower the pool's slots if this goes on."
         kind = "endpoint_busy" if status == 429 else "endpoint_failed"
         return EndpointError(text, code=kind, hint=hint, retryable=True, status=status)
-    if code == "context_length_exceeded" or "maximum context length" in said:
+    too_long = said.fields.get("code") == "context_length_exceeded"
+    if too_long or "maximum context length" in said.words:
         hint = "Shorten the prompt (fewer or shorter passages) or lower max_tokens."
         return EndpointError(text, code="prompt_too_long", hint=hint, status=status)
     hints = {
@@ -245,21 +228,6 @@ def refusal(status: int, data: bytes, where: str) -> EndpointError:
     }
     hint = hints.get(status, "Correct the request; the endpoint will not take it as it is.")
     return EndpointError(text, code="endpoint_refused", hint=hint, status=status)
-
-
-def retry_after_s(header: str | None) -> float:
-    """Seconds to wait from a ``Retry-After`` header, bounded; 0 without one."""
-    if not header:
-        return 0.0
-    try:
-        wait_s = float(header)
-    except ValueError:
-        try:
-            until = parsedate_to_datetime(header)
-        except ValueError:
-            return 0.0
-        wait_s = (until - datetime.now(UTC)).total_seconds()
-    return min(max(wait_s, 0.0), LONGEST_WAIT_S)
 
 
 async def sse_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -283,13 +251,10 @@ async def sse_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _object(data: bytes, where: str, what: str) -> dict[str, Any]:
-    try:
-        found = json.loads(data)
-    except ValueError as e:
-        raise _foreign(where, what) from e
-    if not isinstance(found, dict):
+    found = json_object(data)
+    if found is None:
         raise _foreign(where, what)
-    return cast(dict[str, Any], found)
+    return found
 
 
 def _foreign(where: str, what: str) -> EndpointError:
@@ -302,22 +267,9 @@ def _foreign(where: str, what: str) -> EndpointError:
 
 def _raise_error(answer: dict[str, Any], where: str) -> None:
     """Servers report a failure after the status line as an ``error`` object."""
-    if not answer.get("error"):
-        return
-    said, _ = _server_message(json.dumps(answer).encode())
-    raise EndpointError(f"{where} failed: {said}", code="endpoint_failed", retryable=True)
-
-
-def _server_message(data: bytes) -> tuple[str, str]:
-    """The server's own words and code, shortened; of a page that is no JSON its start."""
-    text = data.decode(errors="replace").strip()
-    try:
-        found: Any = json.loads(text)
-        error: Any = found.get("error", found)
-        if isinstance(error, dict):
-            fields = cast(dict[str, Any], error)
-            words = str(fields.get("message") or fields.get("detail") or fields)
-            return words[:_SHOWN], str(fields.get("code") or "")
-        return str(error)[:_SHOWN], ""
-    except (ValueError, AttributeError):
-        return " ".join(text.split())[:_SHOWN] or "nothing", ""
+    if answer.get("error"):
+        raise EndpointError(
+            f"{where} failed: {told_in(answer).words}",
+            hint="The runtime tries again; look at the server if this goes on.",
+            retryable=True,
+        )

@@ -16,7 +16,8 @@ from typing import Any, NoReturn, cast
 from herasys_rt.errors import NodeError
 from herasys_rt.graph import codec
 from herasys_rt.graph.checks import finite_fault
-from herasys_rt.graph.schemas import Schema, example, guide, value_fault
+from herasys_rt.graph.examples import example
+from herasys_rt.graph.schemas import Schema, guide, value_fault
 
 MOST_ANSWERS = 16
 MOST_LOGPROBS = 20

@@ -156,7 +156,11 @@ def _input_faults(name: str, port: Port, where: str, scope: Scope) -> Iterator[F
     elif declared.optional and not (loose or port.optional):
         yield Fault(where, f"takes {port.type}, and input {name!r} may be None")
     elif not declared.required and declared.default is not None:
-        fault = constraint_fault(declared.default, port.constraint)
+        fault = (
+            port_fault(declared.default, port)
+            if declared.type == PortType.RECORDS
+            else constraint_fault(declared.default, port.constraint)
+        )
         if fault:
             yield Fault(where, f"default of input {name!r} {fault}")
 

@@ -20,6 +20,7 @@ ITEM_TYPES: dict[PortType, PortType] = {
     PortType.TEXTS: PortType.TEXT,
     PortType.CHUNKS: PortType.JSON,
     PortType.DOCUMENTS: PortType.JSON,
+    PortType.RECORDS: PortType.JSON,
     PortType.JSON: PortType.ANY,
     PortType.ANY: PortType.ANY,
 }

@@ -27,6 +27,7 @@ _ARRAY = 1  # MessagePack extension code of an ndarray
 _ARRAY_KINDS = "fiub"
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _HINT = "Pass None, bool, int, float, str, bytes, list, dict or ndarray."
+_FOREIGN_HINT = "Give whole what encode() wrote, by this version of the package."
 
 
 class CodecError(UsageError):
@@ -39,7 +40,10 @@ def _enc_hook(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         array = cast("np.ndarray[Any, Any]", value)
         if array.dtype.kind not in _ARRAY_KINDS:
-            raise CodecError(f"an ndarray of dtype {array.dtype} cannot be encoded")
+            raise CodecError(
+                f"an ndarray of dtype {array.dtype} cannot be encoded",
+                hint="Turn it into numbers or booleans, or into a list of plain values.",
+            )
         dtype = array.dtype.newbyteorder("<").str
         head = msgspec.msgpack.encode([dtype, list(array.shape)])
         body = array.astype(dtype, copy=False).tobytes()  # in C order, 0-d included
@@ -51,7 +55,7 @@ def _enc_hook(value: Any) -> Any:
 
 def _ext_hook(code: int, data: memoryview) -> Any:
     if code != _ARRAY:
-        raise CodecError(f"unknown extension {code} in encoded bytes")
+        raise CodecError(f"unknown extension {code} in encoded bytes", hint=_FOREIGN_HINT)
     # [dtype, shape] is a fixarray whose length the two parts tell; re-encode to find it.
     unpacker = msgspec.msgpack.Decoder(tuple[str, list[int]])
     head_len = _head_length(data)
@@ -92,7 +96,7 @@ def decode(data: bytes | memoryview) -> Any:
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, IndexError, TypeError) as e:
-        raise CodecError(f"bytes are no encoded value: {e}") from e
+        raise CodecError(f"bytes are no encoded value: {e}", hint=_FOREIGN_HINT) from e
 
 
 def typed_decoder(kind: type[T]) -> msgspec.msgpack.Decoder[T]:

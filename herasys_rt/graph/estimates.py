@@ -1,36 +1,67 @@
-"""How much work a node is, before it has run: HeraSys's workload w and split rule s.
+"""How much work a node is, before it has run: HeraSys's workload w and split bound s.
 
 An estimate is declared per verb, since the verb is what costs; an operator that does
 something else with it declares its own. Workloads are in the unit of the estimate and
 compare nodes of one cost key with each other; what a unit costs in seconds is measured,
 under the cost key.
+
+    workload(node, {"question": "Why?"}, {"retrieve": Size(tokens=2400, items=12)})
+
+Values count by their size, and a `Size` may stand for a value that is not there: a
+simulated run has sizes only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
+import numpy as np
 
-from herasys_rt.graph.spec import Arg, InputRef, ListRef, Lit, NodeSpec
+from herasys_rt.graph.prompts import VAR, templates
+from herasys_rt.graph.spec import (
+    Arg,
+    ChoiceRef,
+    Expr,
+    InputRef,
+    ItemRef,
+    ListRef,
+    Lit,
+    NodeRef,
+    NodeSpec,
+    Port,
+)
+from herasys_rt.graph.template import TemplateError, template_parts
+from herasys_rt.graph.types import PortType
 
 CHARS_PER_TOKEN = 4.0
 """Of English prose, for tokenizers of today; a tokenizer's own count is exact."""
-UNKNOWN_TEXT_TOKENS = 128.0
-"""Taken for a text that is another node's output."""
-UNKNOWN_ITEMS = 8
-"""Taken for the length of a list that is another node's output."""
 DECODE_CHUNK_TOKENS = 64
 """Tokens of one decode sub-node: where a long decode may be ordered anew."""
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How large a value is: the tokens of all its text, and how many items it has when
+    it is a list of texts, chunks or documents (or what was embedded of them)."""
+
+    tokens: float
+    items: float = 1.0
+
+
+UNKNOWN_TEXT = Size(128.0)
+"""Taken for a text that is not known yet."""
+UNKNOWN_LIST = Size(8 * 128.0, 8.0)
+"""Taken for a list that is not known yet."""
 
 
 class Split(msgspec.Struct, frozen=True):
     """A node may be cut into nodes over parts of the list at ``port``.
 
     ``merge`` says how their outputs become the node's: ``concat`` (in order: lists,
-    arrays by their first axis) or ``ranked`` (as the verb ``rerank`` merges its parts:
-    best first, equal scores in the order of the list). Exact either way.
+    arrays by their first axis, dicts key by key) or ``ranked`` (as the verb ``rerank``
+    merges its parts: best first, equal scores in the order of the list). Exact either way.
     """
 
     port: str
@@ -41,44 +72,67 @@ class Estimate(msgspec.Struct, frozen=True):
     """What makes a node much work.
 
     ``cost_key`` names the measured curve of seconds over work. ``unit`` is ``tokens``,
-    ``items`` or ``calls``. Work is the size of the arguments ``sizes`` (names, or
-    prefixes that end in ``:``), for each item of the list ``each`` where one is named,
-    and what the numbers ``adds`` say, those as often as the number ``times`` says.
-    ``split`` cuts a node over data. Of a language model's node ``prefill_head`` says that
-    the known head of its prompt (`graph.prompts.prompt_head`) may be prefilled early, and
-    ``decode_chunk_tokens`` how long its decode sub-nodes are.
+    ``items`` or ``calls``. Work is the size of the texts ``sizes``; where a list ``each``
+    is named, they meet every item of it. ``cut`` names the parameters (tokens of a piece,
+    tokens that neighbours share) by which texts are cut into the items that count.
+    ``splits`` cut a node over data: that one of them whose port the node has.
+
+    A language model's node ``reads_prompt`` instead, whose known head
+    (`graph.prompts.prompt_head`) may be prefilled early, and writes at most
+    ``max_tokens``, ``n`` times where it draws; ``decode_chunk_tokens`` is how long its
+    decode sub-nodes are.
     """
 
     cost_key: str
     unit: str = "calls"
     sizes: tuple[str, ...] = ()
     each: str = ""
-    adds: tuple[str, ...] = ()
-    times: str = ""
-    split: Split | None = None
-    prefill_head: bool = False
+    cut: tuple[str, str] | None = None
+    splits: tuple[Split, ...] = ()
+    reads_prompt: bool = False
     decode_chunk_tokens: int | None = None
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """The work of one node, as a cost model takes it.
+
+    ``amount`` is HeraSys's w in ``unit``, at least 1: what the curve ``cost_key`` is over.
+    Of a language model's node it is ``prompt_tokens`` (to be read, before any prefix
+    cache) plus ``output_tokens`` (at most written: the length predicted is the cost
+    model's); both are 0 elsewhere. ``items`` counts the texts to embed, the pairs to score
+    or the chunks to write (0 of an empty list); 1 elsewhere. ``parts`` is the split bound
+    s: into how many nodes it may be cut at most.
+    """
+
+    cost_key: str
+    unit: str
+    amount: float
+    items: int = 1
+    parts: int = 1
+    prompt_tokens: float = 0.0
+    output_tokens: float = 0.0
 
 
 ESTIMATES: Mapping[str, Estimate] = {
     "llm.generate": Estimate(
         "llm.generate",
         "tokens",
-        sizes=("prompt", "messages", "system", "schema", "var:"),
-        adds=("max_tokens",),
-        times="n",
-        prefill_head=True,
+        reads_prompt=True,
         decode_chunk_tokens=DECODE_CHUNK_TOKENS,
     ),
     "embed": Estimate(
-        "embed", "tokens", sizes=("text", "documents"), split=Split("text", "concat")
+        "embed",
+        "tokens",
+        sizes=("text", "documents"),
+        cut=("chunk_tokens", "overlap"),
+        splits=(Split("text", "concat"), Split("documents", "concat")),
     ),
     "rerank": Estimate(
         "rerank",
         "tokens",
         sizes=("query",),
         each="chunks",
-        split=Split("chunks", "ranked"),
+        splits=(Split("chunks", "ranked"),),
     ),
     "pg.search": Estimate("pg.search"),
     "pg.text": Estimate("pg.text"),
@@ -87,88 +141,189 @@ ESTIMATES: Mapping[str, Estimate] = {
     "pg.delete": Estimate("pg.delete"),
     "http.search": Estimate("http.search"),
     "python.call": Estimate("python.call"),
-    "text.chunk": Estimate("text.chunk", "tokens", sizes=("documents", "text")),
+    "text.chunk": Estimate("text.chunk", "tokens", sizes=("text",)),
 }
 """By verb. An unknown verb costs one call of itself."""
 
 
 def workload(
-    node: NodeSpec, inputs: Mapping[str, Any], estimate: Estimate | None = None
-) -> float:
-    """The work of a node in the unit of its estimate (None: its verb's), above 0.
+    node: NodeSpec,
+    inputs: Mapping[str, Any] | None = None,
+    outputs: Mapping[str, Any] | None = None,
+    *,
+    item: Any = UNKNOWN_TEXT,
+    estimate: Estimate | None = None,
+) -> Workload:
+    """The work of a node by its estimate (None: its verb's).
 
-    ``inputs`` are the run's as far as they are known; what is not known yet counts with
-    `UNKNOWN_TEXT_TOKENS` and `UNKNOWN_ITEMS`.
+    ``inputs`` are the run's and ``outputs`` those of other nodes by id, as far as they are
+    known; ``item`` is that of the region that the node is in. Each is a value, or its
+    `Size`. What is not known counts as `UNKNOWN_TEXT`, or as `UNKNOWN_LIST` where the port
+    takes a list.
     """
     how = estimate or ESTIMATES.get(node.verb, Estimate(node.verb))
-    if how.unit == "calls":
-        return 1.0
-    if how.unit == "items":
-        return max(1.0, float(_items(node.args.get(how.each), inputs)[0]))
-    work = sum(_tokens(node.args[name], inputs) for name in _named(node, how.sizes))
+    known = _Known(node, inputs or {}, outputs or {}, item)
+    if how.reads_prompt:
+        return _generation(how, known)
+    given = [known.size(name) for name in how.sizes if name in node.args]
+    tokens = sum(size.tokens for size in given)
+    items = sum(size.items for size in given) if given else 1.0
     if how.each:
-        count, tokens = _items(node.args.get(how.each), inputs)
-        work = work * count + tokens
-    added = sum(_number(node, name, inputs, 0.0) for name in how.adds)
-    return max(1.0, work + added * _number(node, how.times, inputs, 1.0))
+        met = known.size(how.each)
+        tokens, items = tokens * met.items + met.tokens, met.items
+    elif how.cut is not None and how.cut[0] in node.args:
+        tokens, items = known.pieces(Size(tokens, items), how.cut)
+    amount = {"tokens": tokens, "items": items}.get(how.unit, 1.0)
+    split = split_of(node.ports, how)
+    parts = 1.0 if split is None else known.size(split.port).items
+    return Workload(
+        how.cost_key,
+        how.unit,
+        max(1.0, amount),
+        items=math.ceil(items),
+        parts=max(1, math.ceil(parts)),
+    )
 
 
-def _named(node: NodeSpec, names: tuple[str, ...]) -> list[str]:
-    return [
-        given
-        for given in node.args
-        if any(given == n or (n.endswith(":") and given.startswith(n)) for n in names)
-    ]
+def split_of(ports: Iterable[Port], estimate: Estimate) -> Split | None:
+    """How a node or operator with these ports may be cut over data; None: not at all."""
+    lists = {port.name for port in ports if port.type in _LISTS}
+    return next((split for split in estimate.splits if split.port in lists), None)
 
 
-def _number(node: NodeSpec, name: str, inputs: Mapping[str, Any], default: float) -> float:
-    value = _value(node.args.get(name), inputs)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number else default
+def size_of(value: Any) -> Size:
+    """The size of a value; a `Size` is its own."""
+    if isinstance(value, Size):
+        return value
+    if isinstance(value, dict) and isinstance(value.get("chunks"), list | tuple):  # pyright: ignore[reportUnknownMemberType]
+        value = cast("dict[str, Any]", value)["chunks"]
+    if isinstance(value, list | tuple):
+        items = cast("list[Any]", value)
+        return Size(sum(_tokens(item) for item in items), float(len(items)))
+    if isinstance(value, np.ndarray) and value.ndim == 2:  # pyright: ignore[reportUnknownMemberType]
+        return Size(0.0, float(len(cast("np.ndarray[Any, Any]", value))))
+    return Size(_tokens(value))
 
 
-def _tokens(arg: Arg, inputs: Mapping[str, Any]) -> float:
-    if isinstance(arg, ListRef):
-        return sum(_tokens(item, inputs) for item in arg.items)
-    value = _value(arg, inputs)
-    return UNKNOWN_TEXT_TOKENS if value is _UNKNOWN else _size(value)
+_LISTS = frozenset(
+    (
+        *(PortType.TEXTS, PortType.CHUNKS, PortType.DOCUMENTS),
+        *(PortType.RECORDS, PortType.EMBEDDED),
+    )
+)
+"""Port types at which several texts stand."""
+
+_MADE_OF = ("text", "render", "join", "record", "parse_json")
+"""Expressions that are about as large as all that goes into them."""
 
 
-def _items(arg: Arg | None, inputs: Mapping[str, Any]) -> tuple[int, float]:
-    """Length of a list and tokens of all its items."""
-    if isinstance(arg, ListRef):
-        return len(arg.items), sum(_tokens(item, inputs) for item in arg.items)
-    value = _value(arg, inputs)
-    if isinstance(value, dict):
-        value = cast("dict[str, Any]", value).get("chunks")
-    if not isinstance(value, list):
-        return UNKNOWN_ITEMS, UNKNOWN_ITEMS * UNKNOWN_TEXT_TOKENS
-    items = cast("list[Any]", value)
-    return len(items), _size(items)
+def _generation(how: Estimate, known: _Known) -> Workload:
+    node = known.node
+    prompt = known.prompt_tokens()
+    draws = node.sampling is not None and known.number(node.sampling.amount, 0.0) > 0
+    times = known.number("n", 1.0) if draws else 1.0  # else one answer stands for all
+    output = known.number("max_tokens", 0.0) * times
+    return Workload(
+        how.cost_key,
+        how.unit,
+        max(1.0, prompt + output),
+        prompt_tokens=prompt,
+        output_tokens=output,
+    )
 
 
-def _size(value: Any) -> float:
+class _Known:
+    """What is known of a node's arguments."""
+
+    def __init__(
+        self,
+        node: NodeSpec,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        item: Any,
+    ) -> None:
+        self.node = node
+        self._inputs = inputs
+        self._outputs = outputs
+        self._item = item
+        self._lists = {port.name for port in node.ports if port.type in _LISTS}
+
+    def size(self, name: str) -> Size:
+        """The size of an argument; nothing when there is none of that name."""
+        arg = self.node.args.get(name)
+        if arg is None:
+            return Size(0.0, 0.0)
+        return self._size(arg, UNKNOWN_LIST if name in self._lists else UNKNOWN_TEXT)
+
+    def number(self, name: str, default: float) -> float:
+        """The number that an argument is."""
+        value = self._value(self.node.args.get(name))
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if is_number else default
+
+    def prompt_tokens(self) -> float:
+        """Tokens of the system text, the templates and the values put into them."""
+        found = self.size("system").tokens
+        for role, template in templates(self.node):
+            if role is None:
+                found += self.size(VAR + template).tokens
+                continue
+            try:
+                parts = list(template_parts(template))
+            except TemplateError:  # told when the node runs
+                parts = [("", template)]
+            for name, literal in parts:
+                found += self.size(VAR + name).tokens if name else _tokens(literal)
+        return found
+
+    def pieces(self, whole: Size, cut: tuple[str, str]) -> tuple[float, float]:
+        """Tokens and count of the pieces that texts are cut into."""
+        length, shared = (self.number(name, 0.0) for name in cut)
+        step = max(1.0, length - shared)
+        extra = max(0, math.ceil(whole.tokens / step) - math.ceil(whole.items))
+        return whole.tokens + extra * shared, whole.items + extra
+
+    def _size(self, arg: Arg, unknown: Size) -> Size:
+        match arg:
+            case ListRef(items):
+                sizes = [self._size(item, UNKNOWN_TEXT) for item in items]
+                return Size(sum(size.tokens for size in sizes), float(len(sizes)))
+            case ChoiceRef(_, then, otherwise):
+                sides = (self._size(side, unknown) for side in (then, otherwise))
+                return max(sides, key=lambda size: size.tokens)
+            case Expr(function, parts) if function in _MADE_OF:
+                made = (self._size(part, UNKNOWN_TEXT) for part in parts.values())
+                return Size(sum(size.tokens for size in made))
+            case _:
+                value = self._value(arg)
+                return unknown if value is _UNKNOWN else size_of(value)
+
+    def _value(self, arg: Arg | None) -> Any:
+        match arg:
+            case Lit(value):
+                return value
+            case InputRef(name):
+                return self._inputs.get(name, _UNKNOWN)
+            case NodeRef(name):
+                return self._outputs.get(name, _UNKNOWN)
+            case ItemRef():
+                return self._item
+            case _:
+                return _UNKNOWN
+
+
+def _tokens(value: Any) -> float:
     """Tokens of the text in a value."""
     if isinstance(value, str):
         return len(value) / CHARS_PER_TOKEN
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         if isinstance(fields.get("text"), str):  # a chunk, a document
-            return _size(fields["text"])
-        return sum(_size(part) for part in fields.values())
+            return _tokens(fields["text"])
+        return sum(_tokens(part) for part in fields.values())
     if isinstance(value, list | tuple):
-        return sum(_size(part) for part in cast("list[Any]", value))
+        return sum(_tokens(part) for part in cast("list[Any]", value))
     return 0.0
 
 
 _UNKNOWN = object()
-
-
-def _value(arg: Arg | None, inputs: Mapping[str, Any]) -> Any:
-    match arg:
-        case Lit(value):
-            return value
-        case InputRef(name):
-            return inputs.get(name, _UNKNOWN)
-        case _:
-            return _UNKNOWN

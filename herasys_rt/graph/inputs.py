@@ -24,7 +24,8 @@ from herasys_rt.graph.prompts import VAR
 from herasys_rt.graph.spec import InputRef, InputSpec, WorkflowSpec
 from herasys_rt.graph.types import PortType, describe, value_fault
 
-_LOOSE = (PortType.ANY, PortType.JSON)
+_LOOSE = (PortType.ANY, PortType.JSON, PortType.RECORDS)
+"""Types that say less than the ports do that an input feeds."""
 
 
 def check_inputs(spec: WorkflowSpec, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _pieces(node: NodeSpec, inputs: Mapping[str, Any]) -> Iterator[tuple[str, st
 def _conversation(
     node: NodeSpec, inputs: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, bool]]:
-    for role, template in _templates(node):
+    for role, template in templates(node):
         if role is not None:
             yield role, *_filled(template, node, inputs)
             continue
@@ -108,7 +108,7 @@ def _conversation(
             yield message["role"], message["content"], False
 
 
-def _templates(node: NodeSpec) -> Iterator[tuple[str | None, str]]:
+def templates(node: NodeSpec) -> Iterator[tuple[str | None, str]]:
     """(role, template) of each message; (None, name) where messages are a value."""
     given = node.args.get("messages", Lit(None))
     if isinstance(given, Lit) and isinstance(given.value, list):
@@ -134,7 +134,7 @@ def _filled(template: str, node: NodeSpec, inputs: Mapping[str, Any]) -> tuple[s
             is_known, value = _known(node.args.get(VAR + name), inputs)
             if not is_known:
                 return "".join(pieces), True
-            pieces.append("" if value == [] else text_of(value))
+            pieces.append(text_of(value))
     except (TemplateError, ValueError):  # told when the node runs
         return "".join(pieces), True
     return "".join(pieces), False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 Schema = dict[str, Any]
@@ -162,15 +162,6 @@ def value_fault(value: Any, schema: Schema) -> str | None:
     return f"{where or 'the value'}: {error.message[:200]}"
 
 
-def example(schema: Schema, pick: Callable[[int], int]) -> Any:
-    """A value that is valid for a supported schema; ``pick(n)`` chooses below n.
-
-    Texts with a pattern or a format come from the schema's own examples. Errors:
-    `ValueError` when there is none, or when every value would be endless.
-    """
-    return _Example(schema, pick).of(schema, 0)
-
-
 # Faults
 
 
@@ -242,7 +233,7 @@ def _object_faults(schema: Schema, where: str) -> Iterator[SchemaFault]:
 
 def _choice_faults(schema: Schema, root: Schema, where: str) -> Iterator[SchemaFault]:
     ref = schema.get("$ref")
-    if ref is not None and _target(ref, root) is None:
+    if ref is not None and referred(ref, root) is None:
         problem = f"refers to {ref!r}, which is not in the schema"
         yield SchemaFault(where, problem, "a reference looks like #/$defs/NAME")
     if "enum" in schema and not schema["enum"]:
@@ -285,12 +276,12 @@ def _resolved(schema: Any, root: Schema) -> Schema:
     for _ in range(DEEPEST):
         if not isinstance(schema, dict) or "$ref" not in schema:
             break
-        schema = _target(cast("Schema", schema)["$ref"], root)
+        schema = referred(cast("Schema", schema)["$ref"], root)
     return cast("Schema", schema) if isinstance(schema, dict) else {}
 
 
-def _target(ref: str, root: Schema) -> Any:
-    """What a local reference refers to; None for any other."""
+def referred(ref: str, root: Schema) -> Any:
+    """What a local reference of a schema refers to; None for any other."""
     if ref == "#":
         return root
     parts = ref.split("/")
@@ -393,98 +384,3 @@ def _bound_numbers(schema: Schema, whole: bool) -> None:
         schema["maximum"] = most if low < most else 10 * low
     if not whole and low >= 0:  # the grammar knows no negative multiples
         schema.setdefault("multipleOf", NUMBER_STEP)
-
-
-# Examples
-
-
-class _Example:
-    """Makes one valid value, walking down the schema."""
-
-    def __init__(self, root: Schema, pick: Callable[[int], int]) -> None:
-        self._root = root
-        self._pick = pick
-
-    def of(self, schema: Any, depth: int) -> Any:
-        if depth > 2 * DEEPEST:
-            raise ValueError("every value of the schema would be endless")
-        if not isinstance(schema, dict):
-            return None
-        known = cast("Schema", schema)
-        if "$ref" in known:
-            return self.of(_target(known["$ref"], self._root), depth + 1)
-        if "const" in known:
-            return known["const"]
-        if "enum" in known:
-            return known["enum"][self._pick(len(known["enum"]))]
-        for keyword in ("anyOf", "oneOf", "allOf"):
-            if keyword in known:
-                return self.of(self._branch(known[keyword], depth), depth + 1)
-        return self._typed(known, depth)
-
-    def _branch(self, branches: list[Any], depth: int) -> Any:
-        """Any branch near the top; further down the ones that come to an end first."""
-        if depth < 4:
-            return branches[self._pick(len(branches))]
-        return min(branches, key=lambda part: "$ref" in json.dumps(part))
-
-    def _typed(self, schema: Schema, depth: int) -> Any:
-        kind = schema.get("type", "null")
-        kind = kind if isinstance(kind, str) else kind[self._pick(len(kind))]
-        match kind:
-            case "object":
-                return self._object(schema, depth)
-            case "array":
-                return self._array(schema, depth)
-            case "string":
-                return self._text(schema)
-            case "integer" | "number":
-                return self._number(schema, whole=kind == "integer")
-            case "boolean":
-                return bool(self._pick(2))
-            case _:
-                return None
-
-    def _object(self, schema: Schema, depth: int) -> Schema:
-        required = schema.get("required", ())
-        named = cast("Mapping[str, Any]", schema.get("properties", {}))
-        kept = [name for name in named if depth < 4 or name in required]
-        return {name: self.of(named[name], depth + 1) for name in kept}
-
-    def _array(self, schema: Schema, depth: int) -> list[Any]:
-        first = [self.of(part, depth + 1) for part in schema.get("prefixItems", ())]
-        least = schema.get("minItems", 0)
-        count = max(least, min(schema.get("maxItems", 2), 2)) if depth < 4 else least
-        items = schema.get("items", not first)
-        if items is False:
-            return first
-        more = range(len(first), count)
-        return first + [self.of(items, depth + 1) for _ in more]
-
-    def _text(self, schema: Schema) -> str:
-        if "pattern" in schema or "format" in schema:
-            for found in (*schema.get("examples", ()), schema.get("default")):
-                if isinstance(found, str) and value_fault(found, schema) is None:
-                    return found
-            raise ValueError(
-                "a text with a pattern or format, and no examples in the schema"
-            )
-        text = f"text-{self._pick(10_000)}"
-        least, most = schema.get("minLength", 0), schema.get("maxLength", len(text))
-        return text.ljust(least, "x")[: max(most, least)]
-
-    def _number(self, schema: Schema, whole: bool) -> float | int:
-        step = schema.get("multipleOf", 1 if whole else 0.5)
-        low = schema.get("minimum", schema.get("exclusiveMinimum"))
-        high = schema.get("maximum", schema.get("exclusiveMaximum"))
-        if low is None:
-            low = 0 if high is None else high - 10 * step
-        first = -(-low // step) * step
-        found = [first + i * step for i in range(12)]
-        if whole:
-            found = [int(value) for value in found]
-        fitting = [value for value in found if value_fault(value, schema) is None]
-        if not fitting:
-            middle = low if high is None else (low + high) / 2
-            return int(middle) if whole else middle
-        return fitting[self._pick(len(fitting))]

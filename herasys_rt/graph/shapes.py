@@ -32,6 +32,7 @@ LISTS = (
     PortType.TEXTS,
     PortType.CHUNKS,
     PortType.DOCUMENTS,
+    PortType.RECORDS,
     PortType.JSON,
     PortType.ANY,
 )
@@ -41,6 +42,7 @@ _ITEMS: dict[PortType, PortType] = {
     PortType.TEXTS: PortType.TEXT,
     PortType.CHUNKS: PortType.JSON,
     PortType.DOCUMENTS: PortType.JSON,
+    PortType.RECORDS: PortType.JSON,
 }
 _ARRAYS = (PortType.VECTOR, PortType.VECTORS, PortType.EMBEDDED)
 

@@ -14,16 +14,18 @@ def text_of(value: Any) -> str:
     """A value as text: text as it is, chunks as numbered passages, lists of text one a
     line, everything else as JSON.
 
+    An empty list is an empty text: no passages and no lines, whichever it would have held.
+    Prompts, expressions and what is prefilled early all write values by this one rule, and
+    signatures are over the values, so equal signatures are equal prompts.
+
     Errors: `ValueError` for a value that cannot be written as text (bytes, an array).
     """
     if isinstance(value, str):
         return value
     if are_chunks(value):
         return "\n\n".join(_passage(i, chunk) for i, chunk in enumerate(value, 1))
-    listed = isinstance(value, list | tuple)
-    items = cast("list[Any]", value if listed else [])
-    if items and all(isinstance(item, str) for item in items):
-        return "\n".join(items)
+    if _are_texts(value):
+        return "\n".join(value)
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as e:
@@ -42,6 +44,12 @@ def lines_of(text: str) -> list[str]:
     what a model that was asked for a list has written."""
     trimmed = (_MARK.sub("", line).strip() for line in text.split("\n"))
     return [line for line in trimmed if line]
+
+
+def _are_texts(value: Any) -> bool:
+    if not isinstance(value, list | tuple):
+        return False
+    return all(isinstance(item, str) for item in cast("list[Any]", value))
 
 
 def _is_chunk(item: Any) -> bool:

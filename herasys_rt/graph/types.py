@@ -23,8 +23,9 @@ class PortType(enum.StrEnum):
     (dim,); VECTORS float32 (n, dim); CHUNKS list of dicts with at least ``id`` (str),
     ``text`` (str), ``source`` (str: what the chunk was cut from) and, from retrieval on,
     ``score`` (float, larger is better); DOCUMENTS list of dicts with ``id``, ``text`` and
-    optional ``metadata``; EMBEDDED dict(chunks=CHUNKS, vectors=VECTORS); JSON anything
-    codable; ANY whatever arrives.
+    optional ``metadata``; RECORDS list of dicts of any keys, which may turn out to be one
+    of the two; EMBEDDED dict(chunks=CHUNKS, vectors=VECTORS); JSON anything codable; ANY
+    whatever arrives.
     """
 
     TEXT = "text"
@@ -36,6 +37,7 @@ class PortType(enum.StrEnum):
     VECTORS = "vectors"
     CHUNKS = "chunks"
     DOCUMENTS = "documents"
+    RECORDS = "records"
     EMBEDDED = "embedded"
     JSON = "json"
     ANY = "any"
@@ -43,6 +45,10 @@ class PortType(enum.StrEnum):
 
 _WIDENS: dict[PortType, frozenset[PortType]] = {
     PortType.INT: frozenset({PortType.FLOAT}),
+    PortType.CHUNKS: frozenset({PortType.RECORDS}),
+    PortType.DOCUMENTS: frozenset({PortType.RECORDS}),
+    # Which keys they have is known with the value, which whoever takes it looks at.
+    PortType.RECORDS: frozenset({PortType.CHUNKS, PortType.DOCUMENTS}),
 }
 """Produced type -> other port types that take it besides itself, JSON and ANY."""
 
@@ -72,9 +78,13 @@ def describe(value: Any) -> str:
 
 def _is_records(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(item, dict) and isinstance(item.get("text"), str)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        isinstance(item, dict)
         for item in value  # pyright: ignore[reportUnknownVariableType]
     )
+
+
+def _has_texts(value: Any) -> bool:
+    return _is_records(value) and all(isinstance(item.get("text"), str) for item in value)
 
 
 def _is_int(value: Any) -> bool:
@@ -101,7 +111,8 @@ _CHECKS: dict[PortType, Callable[[Any], bool]] = {
     PortType.BOOL: _is_bool,
     PortType.VECTOR: lambda v: isinstance(v, np.ndarray) and v.ndim == 1,  # pyright: ignore
     PortType.VECTORS: lambda v: isinstance(v, np.ndarray) and v.ndim == 2,  # pyright: ignore
-    PortType.CHUNKS: _is_records,
-    PortType.DOCUMENTS: _is_records,
+    PortType.CHUNKS: _has_texts,
+    PortType.DOCUMENTS: _has_texts,
+    PortType.RECORDS: _is_records,
     PortType.EMBEDDED: lambda v: isinstance(v, dict) and {"chunks", "vectors"} <= set(v),  # pyright: ignore
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from herasys_rt.costs.forecast import ProfileForecast
 from herasys_rt.errors import ErrorInfo, HerasysError
 from herasys_rt.graph import codec
 from herasys_rt.graph.facts import facts_of
+from herasys_rt.graph.labels import checked_labels
 from herasys_rt.graph.signature import Signer
 from herasys_rt.graph.spec import NodeSpec, WorkflowSpec
 from herasys_rt.graph.validation import check_inputs, validate_spec
@@ -43,6 +45,9 @@ from herasys_rt.runtime.objects import ValueStore
 log = logging.getLogger(__name__)
 
 _HEARTBEAT_S = 1.0
+_KNOWN_SPECS = 4096
+"""So many workflows are known, those used last; a client tells one that it asks for and
+that is not known again."""
 
 
 class FuserLoop:
@@ -68,7 +73,7 @@ class FuserLoop:
         self._clock = clock
         self._forecast = forecast
         self._clients: dict[str, Hello] = {}
-        self._specs: dict[str, WorkflowSpec] = {}
+        self._specs: OrderedDict[str, WorkflowSpec] = OrderedDict()
         self._signers: dict[str, Signer] = {}
         self._pools: tuple[PoolFacts, ...] = ()
         self._stopping = False
@@ -129,14 +134,16 @@ class FuserLoop:
 
     def _register(self, event: SpecRegistered) -> None:
         spec = event.spec
-        if spec.id in self._specs:
-            return
-        faults = validate_spec(spec)
-        if faults:
-            log.warning("a spec that does not hold was refused: %s", faults[0])
-            return
-        self._specs[spec.id] = spec
-        self._forward(event)
+        if spec.id not in self._specs:
+            faults = validate_spec(spec)
+            if faults:
+                log.warning("a spec that does not hold was refused: %s", faults[0])
+                return
+            self._specs[spec.id] = spec
+            if len(self._specs) > _KNOWN_SPECS:
+                forgotten, _ = self._specs.popitem(last=False)
+                self._signers.pop(forgotten, None)
+        self._forward(event)  # Also a known one: the scheduler may have forgotten it.
 
     def _submit(self, message: Submit) -> None:
         hello = self._clients.get(message.client)
@@ -175,6 +182,7 @@ class FuserLoop:
             collections=signer.collections(inputs),
             facts=facts_of(spec, inputs),
             parents=message.parents,
+            stream=message.stream,
             seconds=self._predicted(spec, inputs),
         )
 
@@ -193,6 +201,8 @@ class FuserLoop:
             deadline_s=message.deadline_s,
             facts=facts_of(spec, inputs),
             agent=message.agent,
+            frontend=message.frontend,
+            labels=checked_labels(message.labels),
             seconds=self._predicted(spec, inputs),
         )
 
@@ -207,9 +217,11 @@ class FuserLoop:
         if spec is None:
             raise HerasysError(
                 f"run {message.run_id} names the unknown workflow {message.spec_id}",
-                hint="Submit through a client: it registers the workflow first.",
+                hint="Submit through a client: it registers the workflow first. A workflow "
+                "that came and does not hold is in the runtime's log.",
                 code="unknown_spec",
             )
+        self._specs.move_to_end(spec.id)
         inputs = check_inputs(spec, codec.decode(message.inputs))
         signer = self._signers.get(spec.id)
         if signer is None:

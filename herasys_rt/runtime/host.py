@@ -18,6 +18,7 @@ from typing import Any
 from herasys_rt.core.commands import (
     AbortItem,
     AddSubscriber,
+    ForgetSpec,
     StartBatch,
     Subscriber,
     WorkItem,
@@ -56,13 +57,14 @@ _HEARTBEAT_S = 1.0
 
 
 class _Work:
-    """An item on the engine: who listens and what they were sent."""
+    """An item on the engine: its workflow, who listens and what they were sent."""
 
-    __slots__ = ("attempt", "flight", "sent", "subscribers", "text")
+    __slots__ = ("attempt", "flight", "sent", "spec", "subscribers", "text")
 
-    def __init__(self, item: WorkItem) -> None:
+    def __init__(self, item: WorkItem, spec: WorkflowSpec | None) -> None:
         self.flight = item.flight
         self.attempt = item.attempt
+        self.spec = spec
         self.subscribers = list(item.subscribers)
         self.text: list[str] = []
         self.sent = 0
@@ -105,6 +107,7 @@ class HostLoop:
         self._takers: dict[type, Callable[[Any], None]] = {
             Named: self._named,
             KnowSpec: self._know_spec,
+            ForgetSpec: self._forget_spec,
             KnowClient: self._know_client,
             ForgetClient: self._forget_client,
             Announce: self._announce_again,
@@ -157,6 +160,9 @@ class HostLoop:
     def _know_spec(self, message: KnowSpec) -> None:
         self._specs[message.spec.id] = message.spec
 
+    def _forget_spec(self, command: ForgetSpec) -> None:
+        self._specs.pop(command.spec_id, None)
+
     def _know_client(self, message: KnowClient) -> None:
         self._clients[message.client] = message.endpoint
 
@@ -170,6 +176,7 @@ class HostLoop:
         if not self._instance:
             return  # Two of its heartbeats crossed the first request.
         self._instance = ""
+        self._specs.clear()  # Under its next name everything is told again.
         with self._lock:
             keys = list(self._work)
             for key in keys:
@@ -187,7 +194,8 @@ class HostLoop:
             return  # For the instance this host was before it was given up.
         with self._lock:
             for item in command.items:
-                self._work[_key(item.flight, item.attempt)] = _Work(item)
+                work = _Work(item, self._specs.get(item.spec_id))
+                self._work[_key(item.flight, item.attempt)] = work
         if any(_is_placed(item) for item in command.items):
             self._carriers.submit(self._submit_beside, command.items)
         else:
@@ -234,7 +242,8 @@ class HostLoop:
             self._engine.abort(key)
 
     def _lowered(self, item: WorkItem, key: str) -> Item:
-        spec = self._specs[item.spec_id]
+        spec = self._work[key].spec
+        assert spec is not None, "the scheduler introduces a workflow before its items"
         node = spec.nodes[item.node]
         return Item(
             key=key,
@@ -287,7 +296,8 @@ class HostLoop:
     def _send_piece(self, to: Subscriber, offset: int, text: str) -> None:
         endpoint = self._clients.get(to.client)
         if endpoint is not None:
-            self._outbox.post(endpoint, Piece(to.run_id, to.node, offset, text))
+            piece = Piece(to.run_id, to.node, offset, text, to.fragment)
+            self._outbox.post(endpoint, piece)
 
     def finished(self, key: str, outcome: Outcome) -> None:
         """See `Sink.finished`."""

@@ -15,6 +15,7 @@ from herasys_rt.core.commands import (
     Command,
     FinishFragment,
     FinishRun,
+    ForgetSpec,
     RefuseRun,
     ReleaseValue,
     StartBatch,
@@ -32,8 +33,9 @@ class Interpreter:
     """Sends each command where it belongs, and first whatever the receiver must know.
 
     ``clients`` and ``hosts`` map names to endpoints and are the scheduler's own tables;
-    ``specs`` holds every registered spec. Commands to somebody who is gone are dropped:
-    the event that told so has already reached the kernel or is about to.
+    ``specs`` holds every spec that the kernel knows; what it forgets is removed here.
+    Commands to somebody who is gone are dropped: the event that told so has already reached
+    the kernel or is about to.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Interpreter:
             FinishFragment: self._finish,
             WakeAt: self._wake,
             ReleaseValue: self._release,
+            ForgetSpec: self._forget_spec,
         }
 
     def carry_out(self, commands: list[Command]) -> None:
@@ -169,3 +172,11 @@ class Interpreter:
 
     def _release(self, command: ReleaseValue) -> None:
         self._objects.release(command.place)
+
+    def _forget_spec(self, command: ForgetSpec) -> None:
+        self._specs.pop(command.spec_id, None)
+        for instance, known in self._known.items():
+            host = self._hosts.get(instance)
+            if command.spec_id in known and host is not None:
+                known.discard(command.spec_id)
+                self._outbox.post(host, command)

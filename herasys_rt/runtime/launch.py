@@ -29,6 +29,7 @@ from herasys_rt.runtime.actors import (
     unpack_endpoint,
 )
 from herasys_rt.runtime.cluster import demand, preflight
+from herasys_rt.runtime.placing import Placing, no_place
 from herasys_rt.runtime.registry import declare, needs_database
 
 Progress = Callable[[str], None]
@@ -67,14 +68,25 @@ class Runtime:
         self._scheduler: Any = None
         self._fuser: Any = None
         self._hosts: list[tuple[PoolConfig, int, Any]] = []
+        self._started_s = time.monotonic()
+        self._placing = Placing(self._started_s)
         self.scheduler_endpoint: Endpoint | None = None
 
     def start(self, progress: Progress) -> Endpoint:
         """Start everything and wait until every pool serves. Errors: `ClusterError`,
-        or what the first engine that cannot start says. On error nothing is left."""
-        import ray
+        or what the first engine that cannot start says. On error nothing is left.
 
-        preflight(self._config, ray.nodes())
+        What the nodes cannot hold is refused at once, and what they have no room for
+        after a minute; on a cluster that adds nodes (``ray.autoscaling``) neither: the
+        start waits, and ``progress`` says for what.
+        """
+        import ray
+        from ray import exceptions
+
+        if not self._config.ray.autoscaling:
+            preflight(self._config, ray.nodes())
+        self._started_s = time.monotonic()
+        self._placing = Placing(self._started_s)
         try:
             self._start_scheduler()
             self._start_fuser()
@@ -82,6 +94,13 @@ class Runtime:
                 for index in range(pool.instances):
                     self._start_host(pool, index)
             self._await_pools(progress)
+        except exceptions.RayError as e:
+            self.stop()
+            raise ClusterError(
+                f"an actor of the runtime did not start: {type(e).__name__}: {e}",
+                hint="The runtime's log has the details; `herasys doctor` checks memory "
+                "and disk.",
+            ) from e
         except BaseException:
             self.stop()
             raise
@@ -173,28 +192,52 @@ class Runtime:
             )
         )
         self._hosts.append((pool, index, host))
+        self._placing.expect(pool, index, host.ping.remote())
         self._scheduler.watch_host.remote([host], pool.name, index)
 
     def _await_pools(self, progress: Progress) -> None:
-        """Wait for every instance; progress names those that came up."""
-
-        up: set[str] = set()
+        """Wait for every instance; progress names the pools that came up."""
+        told: set[str] = set()
         while True:
             status = _call(self._scheduler.status.remote())
-            waiting: list[str] = []
+            serving = 0
             for pool in status["pools"]:
-                for instance in pool["instances"]:
-                    name = instance["id"]
-                    if instance["state"] == "failed":
-                        raise _engine_error(instance["error"], name)
-                    if instance["state"] == "up" and name not in up:
-                        up.add(name)
-                        progress(f"{name} is up")
-                    elif instance["state"] != "up":
-                        waiting.append(name)
-            if not waiting and status["fuser"] == "up":
+                states = [instance["state"] for instance in pool["instances"]]
+                if "failed" in states:
+                    failed = pool["instances"][states.index("failed")]
+                    raise _engine_error(failed["error"], failed["id"])
+                # The first status may be older than the seats it is asked for.
+                if set(states) != {"up"}:
+                    continue
+                serving += 1
+                if pool["name"] not in told:
+                    told.add(pool["name"])
+                    progress(f"{_named(pool)} is up after {self._elapsed()}")
+            if serving == len(status["pools"]) and status["fuser"] == "up":
                 return
+            self._await_places(progress)
             time.sleep(_POLL_S)
+
+    def _elapsed(self) -> str:
+        return f"{time.monotonic() - self._started_s:.1f} s"
+
+    def _await_places(self, progress: Progress) -> None:
+        """Give up on an instance that Ray finds no place for, or say that it waits."""
+        import ray
+
+        waiting = self._placing.waiting()
+        if not waiting:
+            return
+        come, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
+        self._placing.placed(come, time.monotonic())
+        stuck = self._placing.stuck(time.monotonic())
+        if stuck is None:
+            return
+        error = no_place(*stuck, ray.cluster_resources(), ray.available_resources())
+        if not self._config.ray.autoscaling:
+            raise error
+        progress(f"waiting for nodes since {self._elapsed()}: {error.message}")
+        self._placing.wait_again(time.monotonic())
 
     def alive(self) -> bool:
         """Whether the scheduler still answers."""
@@ -238,6 +281,13 @@ def _quietly(action: Callable[[], Any]) -> None:
         action()
     except (exceptions.RayError, ValueError):
         return
+
+
+def _named(pool: dict[str, Any]) -> str:
+    """``pool llm (vllm, smollm2-135m, 2 instances)``."""
+    count = len(pool["instances"])
+    facts = [pool["engine"], pool["model"], f"{count} instances" if count > 1 else None]
+    return f"pool {pool['name']} ({', '.join(filter(None, facts))})"
 
 
 def _on_node(node_id: str) -> Any:

@@ -55,7 +55,10 @@ def _items(
         case InputRef(name):
             return inputs[name]
         case _:
-            raise InternalError(f"region {region!r} came without its list")
+            raise InternalError(
+                f"region {region!r} came without its list",
+                hint="This should not have happened; please report it with the workflow.",
+            )
 
 
 def values_in(item: WorkItem) -> list[Value]:

@@ -125,6 +125,14 @@ class RayValues:
         if value.inline is not None:
             return value.inline
         import ray
+        from ray import exceptions
 
-        found: Any = ray.get(self._scheduler.reference.remote(value.place))
+        try:
+            found: Any = ray.get(self._scheduler.reference.remote(value.place))
+        except exceptions.RayError as e:
+            raise EnvironmentFaultError(
+                f"nobody tells where a large value is: {type(e).__name__}",
+                hint="The scheduler has ended: start the runtime again with `herasys up`, "
+                "and submit the run again.",
+            ) from e
         return read_ref(found[0] if found else None)

@@ -20,7 +20,7 @@ from typing import IO, Any, TypeGuard
 import platformdirs
 import psutil
 
-from herasys_rt.errors import EnvironmentFaultError
+from herasys_rt.errors import EnvironmentFaultError, HerasysError
 
 RUN_DIR_PREFIX = "hs-"
 
@@ -35,7 +35,8 @@ def new_run_dir() -> Path:
     """A fresh, private run directory, under ``HERASYS_RUN_DIR`` or the temp directory.
 
     Errors: `EnvironmentFaultError` when ``HERASYS_RUN_DIR`` leaves no room for socket
-    paths; a temporary directory that is too long gives way to ``/tmp``.
+    paths, or when the directory cannot be made; a temporary directory that is too long
+    gives way to ``/tmp``.
     """
     given = os.environ.get("HERASYS_RUN_DIR")
     base = given or tempfile.gettempdir()
@@ -48,8 +49,11 @@ def new_run_dir() -> Path:
                 hint="Point it at a shorter directory, such as one under /run or /tmp.",
             )
         base = "/tmp"
-    Path(base).mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=RUN_DIR_PREFIX, dir=base))
+    try:
+        Path(base).mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=RUN_DIR_PREFIX, dir=base))
+    except OSError as e:
+        raise _unmade("run directory", base, "HERASYS_RUN_DIR", e) from e
 
 
 def remove_run_dir(path: Path) -> None:
@@ -60,12 +64,25 @@ def remove_run_dir(path: Path) -> None:
 
 
 def state_dir() -> Path:
-    """``HERASYS_STATE_DIR`` or the user's state directory; created 0700."""
+    """``HERASYS_STATE_DIR`` or the user's state directory; created 0700.
+
+    Errors: `EnvironmentFaultError` when it cannot be made.
+    """
     path = Path(
         os.environ.get("HERASYS_STATE_DIR") or platformdirs.user_state_dir("herasys")
     )
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as e:
+        raise _unmade("state directory", path, "HERASYS_STATE_DIR", e) from e
     return path
+
+
+def _unmade(what: str, path: str | Path, variable: str, why: OSError) -> HerasysError:
+    return EnvironmentFaultError(
+        f"no {what} can be made at {path}: {why.strerror}",
+        hint=f"Let {variable} name a directory that you may write to.",
+    )
 
 
 def state_file() -> Path:

@@ -19,6 +19,7 @@ from herasys_rt.core.values import Value
 from herasys_rt.errors import InputError
 from herasys_rt.graph import codec
 from herasys_rt.graph.facts import facts_of
+from herasys_rt.graph.labels import checked_labels
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.graph.validation import check_inputs, validate_spec
 from herasys_rt.links import Endpoint, Inbox, Outbox
@@ -238,17 +239,20 @@ class SchedulerLoop:
         spec = event.spec
         if spec.id in self._specs or validate_spec(spec):
             return
-        self._specs[spec.id] = spec
         self.apply(event)
+        if spec.id in self._state.plans:
+            self._specs[spec.id] = spec  # Until the kernel forgets it.
 
     def _cancel(self, message: Cancel) -> None:
         if self._may(message):
             self.apply(events.RunCancelled(message.run_id))
 
     def _may(self, message: Cancel | Reveal | Abandon | Close) -> bool:
-        """A stranger's run is not theirs to touch."""
+        """A stranger's run is not theirs to touch; its agent's frontend is none."""
         run = self._state.runs.get(message.run_id)
-        return run is None or run.client == message.client
+        if run is None or run.client == message.client:
+            return True
+        return run.agent is not None and run.agent.executor == message.client
 
     def _abandon(self, message: Abandon) -> None:
         if self._may(message):
@@ -260,9 +264,9 @@ class SchedulerLoop:
 
     def _reveal(self, message: Reveal) -> None:
         """A piece of an agent's run that came past the fuser; see `_submit`."""
-        spec = self._specs.get(message.spec_id)
-        if spec is None or not self._may(message):
+        if not self._may(message):
             return
+        spec = self._specs.get(message.spec_id)
         data = message.inputs
         self.apply(
             events.NodesRevealed(
@@ -270,8 +274,9 @@ class SchedulerLoop:
                 fragment=message.fragment,
                 spec_id=message.spec_id,
                 inputs=Value(codec.digest(data), len(data), inline=data),
-                facts=facts_of(spec, codec.decode(data)),
+                facts={} if spec is None else facts_of(spec, codec.decode(data)),
                 parents=message.parents,
+                stream=message.stream,
             )
         )
 
@@ -282,12 +287,13 @@ class SchedulerLoop:
             return  # It said goodbye; nobody waits for this run.
         spec = self._specs.get(message.spec_id)
         facts: dict[str, Any] = {}
-        if spec is not None:
-            try:
+        try:
+            labels = checked_labels(message.labels)
+            if spec is not None:
                 facts = facts_of(spec, check_inputs(spec, codec.decode(message.inputs)))
-            except (InputError, codec.CodecError) as e:
-                self._refuse(message, e.info())
-                return
+        except (InputError, codec.CodecError) as e:
+            self._refuse(message, e.info())
+            return
         data = message.inputs
         self.apply(
             events.RunSubmitted(
@@ -301,6 +307,8 @@ class SchedulerLoop:
                 deadline_s=message.deadline_s,
                 facts=facts,
                 agent=message.agent,
+                frontend=message.frontend,
+                labels=labels,
             )
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from herasys_rt.config import Config
@@ -44,7 +45,8 @@ class Stack:
         import ray
 
         self.ray_address = ray.get_runtime_context().gcs_address
-        progress("starting the engines")
+        names = ", ".join(pool.name for pool in self._config.pools)
+        progress(f"starting the pools: {names}")
         on_cluster = self._joined or bool(self._config.ray.address)
         self._runtime = Runtime(
             self._config,
@@ -73,20 +75,23 @@ class Stack:
             check_dsn(self.dsn)
             progress("the database answers")
             return
+        begun_s = time.monotonic()
         self._postgres = EmbeddedPostgres(self._config.database.data_dir, self._run_dir)
         self.dsn = self._postgres.start()
-        progress("PostgreSQL is up")
+        progress(f"PostgreSQL is up after {_since(begun_s)}")
 
     def _start_ray(self, progress: Progress) -> None:
         if self._joined:
             return
+        begun_s = time.monotonic()
         if self._config.ray.address:
             join_ray(self._config.ray.address)
-            progress(f"joined Ray at {self._config.ray.address}")
+            progress(f"joined Ray at {self._config.ray.address} after {_since(begun_s)}")
             return
+        progress("starting a private Ray")
         self.job_address = start_private_ray(self._config, self._run_dir)
         self._own_ray = True
-        progress("Ray is up")
+        progress(f"Ray is up after {_since(begun_s)}")
 
     def alive(self) -> bool:
         """Whether the runtime still serves."""
@@ -105,6 +110,10 @@ class Stack:
         if self._postgres is not None:
             self._postgres.stop()
             self._postgres = None
+
+
+def _since(begun_s: float) -> str:
+    return f"{time.monotonic() - begun_s:.1f} s"
 
 
 def _profile(config: Config) -> Profile | None:

@@ -7,19 +7,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from herasys_rt import load_config
+from herasys_rt import load_config, workflow
 from herasys_rt.client.client import Client
 from herasys_rt.client.link import Link
 from herasys_rt.config import Config, PoolConfig, with_modelled_engines
-from herasys_rt.errors import ClusterError
+from herasys_rt.errors import ClusterError, RuntimeStateError
 from herasys_rt.runtime.places import new_run_dir, remove_run_dir
 from herasys_rt.runtime.stack import Stack
+from operators import generate
 
 pytestmark = pytest.mark.real
 
@@ -91,7 +93,8 @@ def test_the_papers_testbed_starts_on_four_gpus_and_answers(address: str, run_di
             assert client.submit(rag_rerank, question="q?").result(30)
             pools = {p["name"]: p["instances"] for p in client.status()["pools"]}
         counts = {name: len(instances) for name, instances in pools.items()}
-        assert counts == {"llm": 2, "embedding": 3, "rerank": 3, "retrieval": 1}
+        on_gpus = {"llm": 2, "embedding": 3, "rerank": 3}
+        assert counts == on_gpus | {"retrieval": 1, "search": 1, "python": 1}
         assert ray.available_resources().get("GPU", 0.0) < 0.1
         assert endpoint.tcp.startswith("tcp://")
         assert "herasys-scheduler" in named_actors()
@@ -119,6 +122,88 @@ def test_more_gpus_than_there_are_is_refused_with_the_numbers(address: str, run_
     with pytest.raises(ClusterError, match=r"5 GPUs.*has 4"):
         stack.start(lambda _: None)
     stack.stop()
+
+
+def test_an_instance_without_a_place_is_given_up_with_the_numbers(
+    address: str, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    import ray
+
+    from herasys_rt.runtime import launch
+    from herasys_rt.runtime.cluster import join_ray
+
+    @ray.remote(num_gpus=3, num_cpus=0)
+    class Other:
+        """Somebody else's work."""
+
+        def there(self) -> bool:
+            return True
+
+    monkeypatch.setattr(launch, "Placing", partial(launch.Placing, patience_s=2.0))
+    pool = PoolConfig(name="llm", resource="llm", engine="modelled", gpus=1, instances=2)
+    join_ray(address)
+    other: Any = Other.remote()
+    assert ray.get(other.there.remote())
+    stack = Stack(on(address, Config(pools=(pool,))), run_dir)
+    with pytest.raises(ClusterError, match=r"llm-.*1 GPUs.*0 of 4 GPUs") as caught:
+        stack.start(lambda _: None)
+    assert caught.value.code == "no_place"
+    assert named_actors() == []
+
+    config = on(address, Config(pools=(pool,)))
+    scaling = config.ray.model_copy(update={"autoscaling": True})
+    stack = Stack(config.model_copy(update={"ray": scaling}), run_dir)
+    said: list[str] = []
+
+    def hear(text: str) -> None:
+        said.append(text)
+        if "waiting for nodes" in text:
+            ray.kill(other)
+
+    stack.start(hear)
+    assert any("instance llm-" in text for text in said)
+    assert "pool llm (modelled, 2 instances) is up after" in said[-1]
+    stack.stop()
+
+
+@workflow
+def ramble(subject: str):
+    return generate("Tell all about {s}.", s=subject)
+
+
+def test_a_killed_scheduler_is_told_to_clients_before_its_silence_is(
+    address: str, run_dir: Path
+):
+    import ray
+
+    from herasys_rt.runtime.actors import NAMESPACE, SCHEDULER_NAME
+
+    endless = {"base_s": 600.0}
+    pool = PoolConfig(name="llm", resource="llm", engine="modelled", options=endless)
+    stack = Stack(on(address, Config(pools=(pool,))), run_dir)
+    try:
+        link = Link(stack.start(lambda _: None), "test")
+        link.open()
+        with Client(link, "cluster", lambda: None) as client:
+            run = client.submit(ramble, subject="tides")
+            until(client, lambda counters: counters["pools"]["llm"]["running"] == 1)
+            ray.kill(ray.get_actor(SCHEDULER_NAME, namespace=NAMESPACE))
+            with pytest.raises(RuntimeStateError, match="its scheduler has ended") as said:
+                run.result(60)
+        assert said.value.retryable
+        assert not stack.alive()
+    finally:
+        stack.stop()
+    from herasys_rt.runtime.cluster import join_ray
+
+    join_ray(address)
+    assert named_actors() == []
+
+
+def until(client: Client, what: Callable[[dict[str, Any]], bool]) -> None:
+    """Until the scheduler's counters satisfy ``what``."""
+    while not what(client.status()["counters"]):
+        pass
 
 
 JOB = """

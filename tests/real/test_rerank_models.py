@@ -9,9 +9,19 @@ from typing import Any
 import pytest
 
 from herasys_rt.config import PoolConfig
+from herasys_rt.engines.models import resolve_model
 from herasys_rt.engines.protocol import Engine, Item, Outcome
 from herasys_rt.engines.rerank import cross_encoder, late_interaction
+from herasys_rt.engines.rerank.engine import RerankEngine
+from herasys_rt.engines.rerank.late_interaction import (
+    LateInteractionOptions,
+    LateInteractionScorer,
+    VectorCache,
+    cache_key,
+    unit_rows,
+)
 from herasys_rt.engines.rerank.merging import merge_ranked, split
+from herasys_rt.engines.sentence_model import SentenceModel
 from herasys_rt.errors import EnvironmentFaultError
 from tests.outcome_sink import OutcomeSink
 
@@ -73,6 +83,40 @@ def test_late_interaction_computes_a_text_once_per_scope(
     assert again.usage["tokens"] < first.usage["tokens"] == other.usage["tokens"]
     scores = [outcome.value[0]["score"] for outcome in (first, again, other)]
     assert scores == pytest.approx([scores[0]] * 3, abs=1e-3)
+
+
+def test_late_interaction_takes_token_embeddings_that_are_known_already(
+    late: tuple[Engine, OutcomeSink],
+):
+    import numpy as np
+
+    engine, sink = late
+    texts = ["A heap keeps its smallest element first.", "Paris is in France."]
+    chunks = [{"id": str(i), "text": t, "source": "t"} for i, t in enumerate(texts)]
+    name = "all-minilm-l6-v2"
+    loaded = SentenceModel.load(
+        resolve_model(name).path,
+        threads=1,
+        device=None,
+        dtype="float32",
+        trust_remote_code=False,
+    )
+    cache = VectorCache(1024 * 1024)
+    for text in texts:
+        rows = loaded.model.encode(text, output_value="token_embeddings")
+        cache.put(cache_key("", text), unit_rows(np.asarray(rows)))
+    scorer = LateInteractionScorer(name, LateInteractionOptions(), cache)
+    knowing = RerankEngine(scorer, name="knowing", batch_limit=8)
+    knowing.start(sink)
+    try:
+        args = {"query": "capital of France", "chunks": chunks, "top_k": 2}
+        kept, computed = ask(knowing, sink, **args), ask(engine, sink, **args)
+    finally:
+        knowing.close()
+    assert kept.usage["tokens"] < computed.usage["tokens"]
+    assert [c["id"] for c in kept.value] == [c["id"] for c in computed.value] == ["1", "0"]
+    scores = [[c["score"] for c in outcome.value] for outcome in (kept, computed)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-3)
 
 
 def test_late_interaction_scores_equal_texts_of_one_batch_alike(

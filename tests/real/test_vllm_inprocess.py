@@ -95,6 +95,35 @@ def test_streamed_pieces_concatenate_to_the_value_also_with_multibyte_text(
     assert "whole" not in recorder.pieces
 
 
+def test_a_text_cut_inside_a_character_ends_before_it(
+    engine: VllmEngine, recorder: Recorder
+) -> None:
+    turn = [
+        {"role": "user", "content": "Say it."},
+        {"role": "assistant", "content": "🙂🙃🚀" * 6},
+    ]
+    messages = [*turn * 4, turn[0]]
+    lengths = range(1, 9)  # an emoji is several tokens, so most of these cut one
+    engine.submit(
+        [
+            Item(
+                f"emoji-{n}",
+                "llm.generate",
+                {"messages": messages, "max_tokens": n},
+                stream=True,
+            )
+            for n in lengths
+        ]
+    )
+    outcomes = [recorder.outcome(f"emoji-{n}") for n in lengths]
+    assert [o.usage["completion_tokens"] for o in outcomes] == list(lengths)
+    assert all(o.truncated and set(o.value) <= set("🙂🙃🚀") for o in outcomes)
+    assert len(outcomes[-1].value) >= 2 and len({o.value for o in outcomes}) < len(lengths)
+    for n, outcome in zip(lengths, outcomes, strict=True):
+        pieces = recorder.pieces.get(f"emoji-{n}", [])
+        assert "".join(text for text, _ in pieces) == outcome.value
+
+
 def test_a_text_cut_at_max_tokens_says_so(engine: VllmEngine, recorder: Recorder) -> None:
     engine.submit([ask("cut", "Write a long story about the sea.", max_tokens=4)])
     outcome = recorder.outcome("cut")

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from herasys_rt.documents import clean_text
-from herasys_rt.engines.batching import BatchLoop, Job, Piece, Plan, spread
+from herasys_rt.engines.batch_engine import BatchEngine, Model, bad_argument
+from herasys_rt.engines.batching import Job, Piece, Plan
 from herasys_rt.engines.chunking import check_sizes, chunk_document
-from herasys_rt.engines.protocol import Item, Sink, Snapshot
-from herasys_rt.errors import HerasysError, NodeError
+from herasys_rt.errors import NodeError
 
 Kind = Literal["query", "document"]
 Vectors = NDArray[np.float32]
@@ -21,18 +21,10 @@ CHUNK_TOKENS = 200
 OVERLAP_TOKENS = 20
 
 
-class Encoder(Protocol):
-    """A loaded model that turns texts into vectors. Used from one thread only."""
+class Encoder(Model, Protocol):
+    """A loaded model that turns texts into vectors. ``max_tokens`` counts special ones."""
 
-    fingerprint: str
-    """Changes when equal texts may get other vectors."""
     dimensions: int
-    max_tokens: int
-    """Longest text in tokens, special ones included; the model cuts what is longer."""
-
-    def load(self) -> None:
-        """Load the model. Errors: `EnvironmentFaultError` and its kinds."""
-        ...
 
     def encode(self, texts: list[str], kind: Kind) -> Vectors:
         """float32 (len(texts), dimensions); a prefix for ``kind`` is added here."""
@@ -46,12 +38,8 @@ class Encoder(Protocol):
         """(start, end) of each token in characters, without special ones or prefix."""
         ...
 
-    def close(self) -> None:
-        """Free the model; called after the last use."""
-        ...
 
-
-class EmbeddingEngine:
+class EmbeddingEngine(BatchEngine[Encoder]):
     """An `Engine` with the verb ``embed``.
 
     Arguments: either ``text``, a str (gives float32 (dim,)) or a list of str (gives
@@ -67,59 +55,18 @@ class EmbeddingEngine:
     verbs = frozenset({"embed"})
 
     def __init__(self, encoder: Encoder, *, name: str, batch_limit: int) -> None:
-        self._encoder = encoder
-        self._limit = batch_limit
-        self._loop = BatchLoop(f"embedding-{name}", self._work)
-
-    def start(self, sink: Sink) -> None:
-        """Load the model on the engine's thread; blocks."""
-        self._loop.start(sink, self._encoder.load)
+        super().__init__(encoder, name=f"embedding-{name}", batch_limit=batch_limit)
 
     def describe(self) -> dict[str, Any]:
-        """``fingerprint``, ``dimensions``, ``max_tokens`` (and as ``context_tokens``)."""
-        return {
-            "fingerprint": self._encoder.fingerprint,
-            "dimensions": self._encoder.dimensions,
-            "max_tokens": self._encoder.max_tokens,
-            "context_tokens": self._encoder.max_tokens,
-        }
+        """As the shell's, with ``dimensions``."""
+        return {**super().describe(), "dimensions": self._model.dimensions}
 
-    def submit(self, items: Sequence[Item]) -> None:
-        """Take one batch; its texts share forward passes."""
-        self._loop.submit(items)
-
-    def abort(self, key: str) -> None:
-        """Stop an item: at once when not begun, else after the current sub-batch."""
-        self._loop.abort(key)
-
-    def snapshot(self) -> Snapshot:
-        """Items begun and items waiting."""
-        return self._loop.snapshot()
-
-    def close(self) -> None:
-        """Stop the thread and free the model."""
-        self._loop.close()
-        self._encoder.close()
-
-    def _work(self, jobs: Sequence[Job]) -> None:
-        plans: list[Plan] = []
-        for job in jobs:
-            if not job.live:
-                continue
-            try:
-                plans.append(self._plan(job))
-            except HerasysError as e:
-                job.fail(e)
-        spread(plans, self._limit, self._encode)
-
-    def _encode(self, pieces: list[Piece]) -> list[Vectors]:
+    def _compute(self, pieces: list[Piece]) -> list[Vectors]:
         kind = cast(Kind, pieces[0].group)
-        return list(self._encoder.encode([piece.payload for piece in pieces], kind))
+        return list(self._model.encode([piece.payload for piece in pieces], kind))
 
     def _plan(self, job: Job) -> Plan:
         args = job.item.args
-        if job.item.verb not in self.verbs:
-            raise bad_argument(f"this engine has no verb {job.item.verb!r}")
         if ("text" in args) == ("documents" in args):
             raise bad_argument("embed takes either 'text' or 'documents'")
         return self._texts(job, args) if "text" in args else self._documents(job, args)
@@ -158,7 +105,7 @@ class EmbeddingEngine:
                 document,
                 max_tokens=tokens,
                 overlap=overlap,
-                offsets=self._encoder.offsets,
+                offsets=self._model.offsets,
             )
         pieces = [self._piece(c["text"], "document", f"chunk {c['id']}") for c in chunks]
 
@@ -171,7 +118,7 @@ class EmbeddingEngine:
 
     def _sizes(self, args: Mapping[str, Any]) -> tuple[int, int]:
         """Chunk size and overlap in tokens; unasked, no more than the model takes."""
-        room = self._encoder.max_tokens - self._encoder.count("", "document")
+        room = self._model.max_tokens - self._model.count("", "document")
         wish, overlap = args.get("chunk_tokens"), args.get("overlap")
         tokens = min(CHUNK_TOKENS, room) if wish is None else wish
         if overlap is None:
@@ -197,13 +144,13 @@ class EmbeddingEngine:
                 hint="Pass text that is not blank, or leave it out.",
                 code="empty_text",
             )
-        length = self._encoder.count(cleaned, cast(Kind, kind))
+        length = self._model.count(cleaned, cast(Kind, kind))
         return Piece(cleaned, length, group=kind, label=label)
 
     def _unit(self, pieces: list[Piece], rows: list[Vectors]) -> Vectors:
         """Rows scaled to length 1, (n, dim). Errors: `NodeError` (``not_finite``)."""
         if not rows:
-            return np.zeros((0, self._encoder.dimensions), dtype=np.float32)
+            return np.zeros((0, self._model.dimensions), dtype=np.float32)
         vectors = np.stack(rows)
         norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
         wrong = np.flatnonzero(~np.isfinite(norms) | (norms == 0.0))
@@ -217,18 +164,13 @@ class EmbeddingEngine:
         return (vectors / norms[:, None]).astype(np.float32)
 
     def _usage(self, pieces: list[Piece]) -> dict[str, int]:
-        limit = self._encoder.max_tokens
+        limit = self._model.max_tokens
         usage = {
             "items": len(pieces),
             "tokens": sum(min(piece.length, limit) for piece in pieces),
         }
         cut = sum(piece.length > limit for piece in pieces)
         return {**usage, "truncated_items": cut} if cut else usage
-
-
-def bad_argument(problem: str) -> NodeError:
-    """An argument of a verb that cannot be worked on."""
-    return NodeError(problem, hint="See the operator's ports.", code="invalid_argument")
 
 
 def _check_document(document: Any, at: int) -> None:

@@ -132,7 +132,7 @@ class EmbeddedPostgres:
             self.stop()
             raise
         if self._fault is not None or self._stopping.is_set():
-            fault = self._fault or RuntimeStateError("stopped while starting")
+            fault = self._fault or _stopped()
             self.stop()  # joins: the lock is free before the caller hears of it
             raise fault
         return self.dsn
@@ -255,7 +255,7 @@ class EmbeddedPostgres:
                     hint=f"See {self._log}; a damaged data directory can be moved away.",
                 )
             self._stopping.wait(_WATCH_S * 2)
-        raise EnvironmentFaultError("stopped while PostgreSQL was starting")
+        raise _stopped()
 
     def _try_launch(self, install: binaries.Install, account: Account | None) -> str | None:
         """Start once; None when ready, else what the server said before it left."""
@@ -304,6 +304,12 @@ class EmbeddedPostgres:
     def _remove_socket(self) -> None:
         if self._socket_dir.exists():
             shutil.rmtree(self._socket_dir)
+
+
+def _stopped() -> RuntimeStateError:
+    return RuntimeStateError(
+        "PostgreSQL was stopped while it was starting", hint="Start it again."
+    )
 
 
 def _as_fault(error: BaseException) -> HerasysError:

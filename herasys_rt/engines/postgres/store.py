@@ -499,4 +499,5 @@ async def _check_language(conn: AsyncConnection[Any], language: str) -> None:
         raise InputError(
             f"unknown language {language!r}; known: {', '.join(known)}",
             hint="'simple' takes words of any language as they are.",
+            code="unknown_language",
         )

@@ -99,12 +99,24 @@ class _Text:
 
 
 class LateInteractionScorer:
-    """A `Scorer` over one `SentenceTransformer`."""
+    """A `Scorer` over one `SentenceTransformer`.
 
-    def __init__(self, name: str, options: LateInteractionOptions) -> None:
+    ``cache`` (None: an empty one of ``cache_mb``) may hold what is known already: under
+    `cache_key` of a scope and a text with the model's prefix for documents, `unit_rows` of
+    its token embeddings.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        options: LateInteractionOptions,
+        cache: VectorCache | None = None,
+    ) -> None:
         self._name = name
         self._options = options
-        self._cache = VectorCache(options.cache_mb * 1024 * 1024)
+        if cache is None:
+            cache = VectorCache(options.cache_mb * 1024 * 1024)
+        self._cache = cache
         self.fingerprint = ""
         self.max_tokens = 0
         self._model: Any = None

@@ -5,41 +5,29 @@ Pure functions over bytes; `engines.search.web` does the talking.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from herasys_rt.documents import clean_text
-from herasys_rt.errors import ErrorInfo, NodeError
+from herasys_rt.engines.http_answers import (
+    RemoteError,
+    Told,
+    is_transient,
+    json_object,
+    start_of,
+    told,
+    told_in,
+)
 
-_TRANSIENT = frozenset({408, 425, 429})
 _BUSY_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
-_SHOWN = 300
+_PAGE_CHARS = 120
 _SNIPPET_CHARS = 4000
 
 
-class ProviderError(NodeError):
-    """A provider's failure; ``retryable`` says that another attempt may succeed."""
+class ProviderError(RemoteError):
+    """A provider's failure."""
 
     code = "provider_failed"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        hint: str = "",
-        code: str = "",
-        retryable: bool = False,
-        **fields: Any,
-    ) -> None:
-        if retryable:
-            fields["retryable"] = True
-        super().__init__(message, hint=hint, code=code, **fields)
-
-    def info(self) -> ErrorInfo:
-        """The error as a value."""
-        again = bool(self.fields.get("retryable"))
-        return ErrorInfo(self.code, self.message, self.hint, again)
 
 
 def read_json(data: bytes, kind: str, where: str) -> dict[str, Any]:
@@ -47,21 +35,24 @@ def read_json(data: bytes, kind: str, where: str) -> dict[str, Any]:
 
     Errors: `ProviderError` (``provider_not_json``).
     """
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as e:
-        raise _not_json(data, kind, where) from e
-    if not isinstance(found, dict):
-        raise _not_json(data, kind, where)
-    return cast("dict[str, Any]", found)
+    found = json_object(data)
+    if found is not None:
+        return found
+    raise ProviderError(
+        f"{where} sent {kind or 'an answer without a type'} instead of JSON: "
+        f"{start_of(data, _PAGE_CHARS)}",
+        code="provider_not_json",
+        hint="Check base_url and any proxy or login page between; of SearXNG, that its "
+        "settings list 'json' under search.formats.",
+    )
 
 
 def refusal(status: int, data: bytes, where: str) -> ProviderError:
     """The error of an HTTP status other than 200."""
-    said, reason = _server_message(data)
-    text = f"{where} answered {status}: {said}"
-    busy = status == 429 or (status == 403 and reason in _BUSY_REASONS)
-    if busy or status in _TRANSIENT or status >= 500:
+    said = told(data)
+    text = f"{where} answered {status}: {said.words}"
+    busy = status == 429 or (status == 403 and _reason(said) in _BUSY_REASONS)
+    if busy or is_transient(status):
         code = "provider_busy" if busy else "provider_failed"
         hint = "The runtime tries again; lower the pool's requests_per_s if this goes on."
         return ProviderError(text, code=code, hint=hint, retryable=True, status=status)
@@ -150,36 +141,22 @@ def _listed(items: Any, name: str, where: str) -> list[Any]:
     )
 
 
-def _not_json(data: bytes, kind: str, where: str) -> ProviderError:
-    start = " ".join(clean_text(data[:600].decode(errors="replace")).split())
+def _said_error(answer: Mapping[str, Any], where: str) -> ProviderError:
+    """Some servers report a failure under status 200."""
+    said = told_in(answer)
+    busy = _reason(said) in _BUSY_REASONS
     return ProviderError(
-        f"{where} sent {kind or 'an answer without a type'} instead of JSON: "
-        f"{start[:120] or 'nothing'}",
-        code="provider_not_json",
-        hint="Check base_url and any proxy or login page between; of SearXNG, that its "
-        "settings list 'json' under search.formats.",
+        f"{where} failed: {said.words}",
+        code="provider_busy" if busy else "provider_refused",
+        hint="Lower the pool's requests_per_s, or raise the quota."
+        if busy
+        else "Correct the request; the provider will not take it as it is.",
+        retryable=busy,
     )
 
 
-def _said_error(answer: Mapping[str, Any], where: str) -> ProviderError:
-    """Some servers report a failure under status 200."""
-    said, reason = _server_message(json.dumps(answer).encode())
-    busy = reason in _BUSY_REASONS
-    code = "provider_busy" if busy else "provider_refused"
-    return ProviderError(f"{where} failed: {said}", code=code, retryable=busy)
-
-
-def _server_message(data: bytes) -> tuple[str, str]:
-    """The server's own words and reason, shortened; of a page that is no JSON its start."""
-    text = data.decode(errors="replace").strip()
-    try:
-        found: Any = json.loads(text)
-        error: Any = found.get("error", found)
-        if not isinstance(error, dict):
-            return clean_text(str(error))[:_SHOWN], ""
-        fields = cast("dict[str, Any]", error)
-        words = clean_text(str(fields.get("message") or fields))
-        reasons: Any = fields.get("errors") or [{}]
-        return words[:_SHOWN], str(reasons[0].get("reason") or "")
-    except (ValueError, AttributeError, KeyError, IndexError, TypeError, RecursionError):
-        return " ".join(clean_text(text).split())[:_SHOWN] or "nothing", ""
+def _reason(said: Told) -> str:
+    """Google's word for the first of the errors; empty without one."""
+    errors = said.fields.get("errors")
+    first: Any = cast("list[Any]", errors)[0] if isinstance(errors, list) and errors else {}
+    return str(first.get("reason") or "") if isinstance(first, Mapping) else ""

@@ -145,7 +145,9 @@ class SearchEngine:
     async def _serve(self, item: Item) -> Outcome:
         if item.verb not in self.verbs:
             raise NodeError(
-                f"engine web_search cannot do {item.verb!r}", code="unknown_verb"
+                f"engine web_search cannot do {item.verb!r}",
+                code="unknown_verb",
+                hint="Give the node a pool of an engine that can.",
             )
         query, most = _query(item.args.get("query")), _most(item.args.get("top_k", 5))
         name = item.args.get("provider") or self._options.provider

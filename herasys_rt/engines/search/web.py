@@ -11,10 +11,10 @@ import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote, quote_plus, urlsplit
+from urllib.parse import quote, quote_plus
 
 from herasys_rt.clock import Clock, monotonic_s
-from herasys_rt.engines.remote import retry_after_s
+from herasys_rt.engines.http_answers import origin_of, retry_after_s
 from herasys_rt.engines.search.answers import (
     ProviderError,
     google_results,
@@ -63,9 +63,7 @@ class Link:
         secrets: Mapping[str, str],
         clock: Clock = monotonic_s,
     ) -> None:
-        parts = urlsplit(base_url)
-        port = f":{parts.port}" if parts.port else ""
-        self.where = f"{parts.scheme}://{parts.hostname}{port}"
+        self.where = origin_of(base_url)
         self._url = base_url
         self._timeout_s = options.timeout_s
         self._secrets = dict(secrets)
@@ -85,7 +83,9 @@ class Link:
             message = self._scrubbed(e.message)
             if message == e.message:
                 raise
-            raise ProviderError(message, hint=e.hint, code=e.code, **e.fields) from None
+            raise ProviderError(
+                message, hint=e.hint, code=e.code, retryable=e.retryable, **e.fields
+            ) from None
 
     async def _asked(
         self, client: httpx.AsyncClient, params: dict[str, str]

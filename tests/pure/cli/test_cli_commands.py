@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+import operators
 from herasys_rt.cli import execute, ingestion, lifecycle, runs, runtime
+from herasys_rt.engines.postgres.settings import (
+    DISTANCES,
+    STORAGES,
+    Settings,
+    check_same,
+)
 from herasys_rt.errors import (
+    InputError,
     NodeError,
     ResultTimeoutError,
     RunCancelledError,
     RuntimeStateError,
+    error_from_info,
 )
 from herasys_rt.graph.validation import check_inputs
 from herasys_rt.ingestion import ingest_spec
@@ -76,10 +86,20 @@ class FakeClient:
     def __init__(self, *prepared: FakeRun) -> None:
         self.prepared = list(prepared)
         self.asked: list[tuple[str, dict[str, Any], bool]] = []
+        self.labels: dict[str, str] = {}
         self.closed = False
 
-    def submit(self, workflow: Any, /, *, _stream: bool = False, **inputs: Any) -> FakeRun:
+    def submit(
+        self,
+        workflow: Any,
+        /,
+        *,
+        _stream: bool = False,
+        _labels: Mapping[str, str] | None = None,
+        **inputs: Any,
+    ) -> FakeRun:
         self.asked.append((workflow.spec.name, inputs, _stream))
+        self.labels = dict(_labels or {})
         return self.prepared.pop(0)
 
     def map(
@@ -149,6 +169,37 @@ def test_run_streams_pieces_and_says_the_answer_once(serve, flow, capsys) -> Non
     assert execute(["run", flow, "-i", "question=why?", "--stream"]) == 0
     assert capsys.readouterr().out.startswith("pairs\n\nsources\n[1] builtins")
     assert client.asked[0][2] is True
+
+
+def test_an_answer_that_is_more_than_what_was_streamed_is_printed_too(
+    serve, flow, capsys
+) -> None:
+    serve(FakeRun(report(output="pairs\nof both", sources=[]), ["pa", "irs"]))
+    assert execute(["run", flow, "-i", "question=why?", "--stream"]) == 0
+    assert capsys.readouterr().out == "pairs\npairs\nof both\n"
+
+
+def test_run_labels_the_run(serve, flow) -> None:
+    client = serve(FakeRun(report()))
+    words = ["--label", "team=search", "--label", "url=a=b"]
+    assert execute(["run", flow, "-i", "question=why?", *words]) == 0
+    assert client.labels == {"team": "search", "url": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--label", "team"], "not of the form KEY=VALUE"),
+        (["--label", "a=1", "--label", "a=2"], "given twice"),
+        (["--label", "=1"], "1 to 256 characters"),
+        ([w for i in range(17) for w in ("--label", f"k{i}=v")], "at most 16 labels"),
+    ],
+)
+def test_labels_that_are_none_are_refused_before_connecting(
+    serve, flow, capsys, words, told
+) -> None:
+    assert execute(["run", flow, "-i", "question=a", *words]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_an_output_that_is_no_text_is_printed_as_json(serve, flow, capsys) -> None:
@@ -422,6 +473,53 @@ def test_a_batch_that_fails_does_not_stop_the_others(
     assert "1 documents were not stored" in shown.err
 
 
+def test_what_a_new_collection_is_made_with_goes_along(serve, tmp_path, capfd) -> None:
+    (tmp_path / "a.md").write_text("text")
+    client = serve(stored(1, 1, 1), stored(1, 1, 2))
+    words = ["ingest", str(tmp_path), "-n", "docs", "--json"]
+    chosen = ["--distance", "l2", "--storage", "halfvec", "--language", "german"]
+    sized = ["--chunk-tokens", "50", "--overlap", "5"]
+    assert execute([*words, *chosen, *sized]) == 0
+    assert execute(words) == 0
+    first, second = (inputs for _, inputs, _ in client.asked)
+    for inputs, settings in ((first, ("l2", "halfvec", "german")), (second, (None,) * 3)):
+        names = ("distance", "storage", "language")
+        assert tuple(inputs[name] for name in names) == settings
+    assert (first["chunk_tokens"], first["overlap"]) == (50, 5)
+    assert (second["chunk_tokens"], second["overlap"]) == (200, 20)
+    capfd.readouterr()
+
+
+def test_a_collection_that_was_made_otherwise_is_one_refusal_not_one_a_batch(
+    serve, tmp_path, capfd, monkeypatch
+) -> None:
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text("text")
+    monkeypatch.setattr(ingestion, "BATCH_CHARACTERS", 1)
+    made = Settings(distance="cosine")
+    refused = FakeRun(report())
+    with pytest.raises(InputError) as caught:
+        check_same("docs", made, {"distance": "l2"})
+    refused.error = error_from_info(caught.value.info())
+    client = serve(refused, stored(1, 1, 1))
+    words = ["ingest", str(tmp_path), "-n", "docs", "--distance", "l2", "--json"]
+    assert execute(words) != 0
+    shown = capfd.readouterr()
+    told = json.loads(shown.out)
+    assert told["error"]["code"] == "distance_mismatch"
+    assert told["error"]["message"] == (
+        "collection 'docs' was made with distance cosine, not l2"
+    )
+    assert "drop the collection" in told["error"]["hint"]
+    assert len(client.asked) == 1
+    assert client.closed
+
+
+def test_the_settings_offered_are_those_of_the_store() -> None:
+    assert get_args(ingestion.Distance) == DISTANCES
+    assert get_args(ingestion.Storage) == STORAGES
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -429,6 +527,9 @@ def test_a_batch_that_fails_does_not_stop_the_others(
         (["{empty}", "-n", "docs"], "holds no document"),
         (["{empty}", "-n", " "], "name is empty"),
         (["{empty}", "-n", "d", "--overlap", "200"], "leaves nothing new"),
+        (["{empty}", "-n", "d", "--distance", "far"], "'cosine', 'inner_product', 'l2'"),
+        (["{empty}", "-n", "d", "--storage", "bit"], "'vector', 'halfvec'"),
+        (["{empty}", "-n", "d", "--language", " "], "language is empty"),
         (["{empty}"], "Missing option"),
     ],
 )
@@ -448,7 +549,10 @@ def test_the_ingest_workflow_is_well_formed_and_has_the_commands_defaults() -> N
     defaults = {item.name: item.default for item in spec.inputs}
     declared = ingestion.ingest.__defaults__
     assert declared is not None
-    assert (defaults["chunk_tokens"], defaults["overlap"]) == declared[:2]
+    names = ("chunk_tokens", "overlap", "distance", "storage", "language")
+    assert tuple(defaults[name] for name in names) == declared[: len(names)]
+    operator = inspect.signature(operators.ingest).parameters
+    assert tuple(operator[name].default for name in names) == declared[: len(names)]
 
 
 def test_the_ingest_workflow_is_what_the_operators_would_make() -> None:
@@ -462,6 +566,9 @@ def test_the_ingest_workflow_is_what_the_operators_would_make() -> None:
         chunk_tokens: int = 200,
         overlap: int = 20,
         replace: bool = True,
+        distance: str | None = None,
+        storage: str | None = None,
+        language: str | None = None,
     ):
         return ingest(
             documents,  # pyright: ignore[reportArgumentType]
@@ -469,6 +576,9 @@ def test_the_ingest_workflow_is_what_the_operators_would_make() -> None:
             chunk_tokens=chunk_tokens,
             overlap=overlap,
             replace=replace,
+            distance=distance,
+            storage=storage,
+            language=language,
         )
 
     def shape(spec: Any) -> list[Any]:

@@ -301,3 +301,8 @@ def test_a_pipe_that_closes_is_no_error() -> None:
     script = f"set -o pipefail; {line} | true"
     done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("module", ["herasys_rt.cli.shell", "typer", "herasys_rt.cli.app"])
+def test_an_interrupt_while_modules_load_ends_quietly(interrupted_at, module) -> None:
+    assert interrupted_at(module, "from herasys_rt.cli import main; main()") == (130, "")

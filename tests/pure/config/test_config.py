@@ -194,7 +194,7 @@ def test_all_faults_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
 
 def test_a_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> None:
     (told,) = faults(written(tmp_path, "ray:\n  zzz: 1\n"))
-    expected = "known: address, num_cpus, dashboard, object_store_mb"
+    expected = "known: address, num_cpus, dashboard, object_store_mb, autoscaling"
     assert told == f"ray.zzz (line 2): unknown key; {expected}"
 
 
@@ -230,6 +230,12 @@ def test_a_folder_and_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None
     path = tmp_path / "binary.yaml"
     path.write_bytes(b"\xff\xfe\xfa\x00")
     assert "no UTF-8 text" in refused(path).message
+
+
+def test_a_control_character_is_refused_with_a_next_step(tmp_path: Path) -> None:
+    error = refused(written(tmp_path, "ray: \x07\n"))
+    assert "is no YAML text" in error.message
+    assert error.hint
 
 
 def test_yaml_that_would_build_objects_is_refused(tmp_path: Path) -> None:

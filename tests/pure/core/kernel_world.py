@@ -22,6 +22,7 @@ from herasys_rt.core.commands import (
     Command,
     FinishFragment,
     FinishRun,
+    ForgetSpec,
     NodeRecord,
     RefuseRun,
     ReleaseValue,
@@ -112,11 +113,13 @@ class KernelWorld:
             reuse_max_entries=8,
             reuse_ttl_s={"llm.generate": 20.0},
             remembered_runs=1_000,
+            remembered_specs=8,
         )
         self.state = new_state(config, *policies.build())
         self.now = 0.0
         self.count = 0
         self.specs: dict[str, WorkflowSpec] = {}
+        self.known: set[str] = set()
         self.runs: dict[str, ModelRun] = {}
         self.accepted: set[str] = set()
         self.early: set[str] = set()
@@ -148,9 +151,14 @@ class KernelWorld:
             self.batches[instance] = []
             self.send(ev.InstanceUp(instance, pool, slots))
 
+    def register(self, spec: WorkflowSpec) -> None:
+        self.specs[spec.id] = spec
+        self.known.add(spec.id)
+        self.send(ev.SpecRegistered(spec))
+
     def start_agent(self, how: int) -> None:
         run_id = self.fresh("agent")
-        self.send(ev.SpecRegistered(AGENT))
+        self.register(AGENT)
         inputs = Value(b"task", 4, b"task") if how % 3 else self.new_place(b"task")
         deadline_s = 25.0 if how % 5 == 0 else None
         event = ev.RunSubmitted(
@@ -225,9 +233,8 @@ class KernelWorld:
     def submit_spec(
         self, run_id: str, spec: WorkflowSpec, salt: int, how: int
     ) -> list[Command]:
-        if how % 13 or spec.id in self.specs:
-            self.specs[spec.id] = spec
-            self.send(ev.SpecRegistered(spec))
+        if how % 13:
+            self.register(spec)
         digest = f"salt-{salt}".encode()
         inputs = Value(digest, 4, b"salt") if how % 4 else self.new_place(digest)
         return self.submit_event(self.submission(run_id, spec, inputs, how), spec)
@@ -244,6 +251,7 @@ class KernelWorld:
         assert isinstance(first, AcceptRun | RefuseRun) and first.run_id == run_id
         if isinstance(first, RefuseRun):
             assert run_id not in self.early
+            assert (spec.id not in self.known) == (first.error.code == "unknown_spec")
             assert first.error.code in {"unknown_spec", "overloaded", "gone"}
             assert len(out) == 1 + bool(inputs.place)
             del self.runs[run_id]
@@ -253,8 +261,7 @@ class KernelWorld:
         self, run_id: str, number: int, spec: WorkflowSpec, salt: int, how: int
     ) -> None:
         if how % 13:
-            self.specs[spec.id] = spec
-            self.send(ev.SpecRegistered(spec))
+            self.register(spec)
         digest = f"salt-{salt}".encode()
         inputs = Value(digest, 4, b"salt") if how % 5 else self.new_place(digest)
         run = self.runs[run_id]
@@ -275,8 +282,10 @@ class KernelWorld:
         )
         if early:
             assert piece.ends == ["cancelled"]
-        known = spec.id in self.specs
-        assert known or piece.ends, "an unknown spec ends its fragment at once"
+        if spec.id not in self.known:
+            assert piece.ends, "an unknown spec ends its fragment at once"
+            if not early:
+                del run.pieces[number]  # It may be revealed again.
         assert [type(c) for c in out].count(FinishFragment) <= 1
 
     def finish_item(self, at: Started, how: int) -> None:
@@ -375,6 +384,8 @@ class KernelWorld:
             case ReleaseValue():
                 assert self.places[command.place] == 0, "released twice"
                 self.places[command.place] = 1
+            case ForgetSpec():
+                self.known.remove(command.spec_id)
             case _:
                 pass
 
@@ -396,6 +407,7 @@ class KernelWorld:
             if None not in times:
                 due_s = self.now + max(t for t in times if t is not None)
             self.working[item.flight, item.attempt] = Started(item, batch.instance, due_s)
+            assert item.spec_id in self.known, "forgotten and yet at work"
             self.check_inputs(item)
             if node.purity == "effect":
                 assert flight.leader is not None

@@ -166,8 +166,18 @@ def test_a_full_journal_stops_before_its_bound_and_still_replays(tmp_path: Path)
 def test_what_is_no_journal_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "journal"
     path.write_bytes(content)
-    with pytest.raises(JournalError):
+    with pytest.raises(JournalError) as caught:
         read_header(path)
+    assert caught.value.hint
+
+
+def test_a_record_that_is_no_event_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    JournalWriter(path, CONFIG, DEFAULTS).close()
+    path.write_bytes(path.read_bytes() + b"\x04\x00\x00\x00oops")
+    with pytest.raises(JournalError, match="no event") as caught:
+        list(read_journal(path))
+    assert caught.value.hint
 
 
 def test_another_format_is_refused_by_number(tmp_path: Path) -> None:

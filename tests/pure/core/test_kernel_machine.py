@@ -6,18 +6,36 @@ fail with it: once with the invariants on, and once with its own model alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from herasys_rt.core import ends, flights, flow, graph_invariants, outcomes, plan, pools
+from herasys_rt.core import (
+    ends,
+    flights,
+    flow,
+    graph_invariants,
+    outcomes,
+    plan,
+    pools,
+    runs,
+)
 from herasys_rt.core.commands import FinishRun
 from herasys_rt.core.heap import IndexedHeap, Rank
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.needs import Needs
-from herasys_rt.core.state import Flight, Instance, Node, Pool, Run, RunStatus, State
+from herasys_rt.core.state import (
+    Flight,
+    Fragment,
+    Instance,
+    Node,
+    Pool,
+    Run,
+    RunStatus,
+    State,
+)
 from herasys_rt.core.values import Value
 from herasys_rt.errors import ErrorInfo, InternalError
 from herasys_rt.graph.spec import NodeSpec, WorkflowSpec
@@ -165,6 +183,15 @@ def lost_element(patch: Patch) -> None:
     patch.setattr(graph_invariants, "length_of", length_of)
 
 
+def forgotten_workflow(patch: Patch) -> None:
+    """A workflow of a run at work is forgotten."""
+
+    def faulty(state: State) -> Iterator[Fragment]:
+        return iter(())
+
+    patch.setattr(runs, "open_fragments", faulty)
+
+
 FAULTS: list[Callable[[Patch], None]] = [
     lost_waiter,
     double_release,
@@ -177,6 +204,7 @@ FAULTS: list[Callable[[Patch], None]] = [
     missed_terminal_event,
     branch_not_taken_started,
     lost_element,
+    forgotten_workflow,
 ]
 
 

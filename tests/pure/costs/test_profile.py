@@ -25,9 +25,11 @@ from herasys_rt.costs.profile_fits import fit_batch, fit_steps, token_edge
 from herasys_rt.costs.service import catalogue_service, profiled_service
 from herasys_rt.costs.steps import attended_pairs
 from herasys_rt.costs.work import Work, work_of
+from herasys_rt.dsl import workflow
 from herasys_rt.errors import ConfigError
 from herasys_rt.graph.spec import Arg, InputRef, Lit, NodeSpec
 from herasys_rt.graph.types import PortType
+from operators import generate
 
 PARTS = StepParts(
     dense=((1, 40.0), (32, 60.0), (1024, 900.0)),
@@ -245,14 +247,14 @@ def test_a_pool_that_was_not_measured_is_refused_with_those_that_were():
 
 
 def test_a_catalogued_pool_is_served_by_the_catalogue():
-    llm = catalogue_service("llm", "llama-3-8b", "rtx-4090", token_budget=256)
+    llm = catalogue_service("llm", "llama-3-8b", "rtx-4090")
     assert llm.steps is not None
     assert llm.predicted_s("llm.generate", Work(prompt_tokens=100, output_tokens=2)) > 0.03
     assert llm.predicted_s("llm.generate", Work()) == 0.0
     retrieval = catalogue_service("retrieval")
     assert retrieval.predicted_s("pg.search", Work()) == pytest.approx(0.001)
-    search = catalogue_service("search", fixed_s=0.4)
-    assert search.batch_s("http.search", 1, 0) == 0.4
+    assert retrieval.knows("pg.search")
+    assert not catalogue_service("search").knows("http.search")
 
 
 @pytest.mark.parametrize(
@@ -274,10 +276,13 @@ def node(verb: str, output: PortType = PortType.TEXT, **args: object) -> NodeSpe
 
 
 def test_a_call_of_a_language_model_is_prompt_and_output():
-    call = node("llm.generate", prompt=InputRef("q"), max_tokens=100, n=2)
+    spec = workflow(name="asked")(
+        lambda q: generate("{q}", q=q, max_tokens=100, n=2, temperature=1.0)
+    ).spec
+    (call,) = spec.nodes
     inputs = {"q": "x" * 400}
     assert work_of(call, inputs) == Work(prompt_tokens=100, output_tokens=200)
-    assert work_of(call, inputs, output_tokens=30) == Work(
+    assert work_of(call, inputs, output_tokens=60) == Work(
         prompt_tokens=100, output_tokens=60
     )
     assert work_of(call, inputs, output_tokens=999).output_tokens == 200
@@ -288,7 +293,13 @@ def test_batch_engines_count_texts_and_their_tokens():
     assert work_of(one, {}) == Work(items=1, tokens=10)
     many = node("embed", PortType.VECTORS, text=["x" * 40, "y" * 80])
     assert work_of(many, {}) == Work(items=2, tokens=30)
-    documents = node("embed", PortType.EMBEDDED, documents=[{"text": "x" * 4000}])
+    documents = node(
+        "embed",
+        PortType.EMBEDDED,
+        documents=[{"text": "x" * 4000}],
+        chunk_tokens=200,
+        overlap=0,
+    )
     assert work_of(documents, {}) == Work(items=5, tokens=1000)
     chunks = [{"text": "x" * 40}] * 3
     ranked = node("rerank", PortType.CHUNKS, query="y" * 20, chunks=chunks)

@@ -162,7 +162,7 @@ def test_annotations_become_port_types():
 
     kinds = [i.type.value for i in flow.spec.inputs]
     assert kinds == [
-        *("text", "int", "float", "bool", "texts", "documents", "json", "any", "any"),
+        *("text", "int", "float", "bool", "texts", "records", "json", "any", "any"),
         *("int", "chunks", "float"),
     ]
     assert [i.name for i in flow.spec.inputs if i.optional] == ["h", "i", "j"]
@@ -614,6 +614,16 @@ def test_every_output_of_several_is_held_against_its_annotation():
     assert workflow(flow).spec.outputs
     flow.__annotations__["return"] = str
     assert "output: is text by its annotation, and a dict is returned" in faults_of(flow)
+
+
+def test_outputs_that_may_be_lists_of_dicts_may_be_declared_so():
+    def flow(q: str):
+        return {"json": write(q), "list": [write(q)]}
+
+    flow.__annotations__["return"] = dict[str, list[dict[str, Any]]]
+    assert set(workflow(flow).spec.outputs) == {"json", "list"}
+    flow.__annotations__["return"] = list[dict[str, Any]]
+    assert "is records by its annotation, and a dict is returned" in faults_of(flow)
 
 
 def test_outputs_may_be_lists_and_dicts_of_nodes():

@@ -234,4 +234,4 @@ def test_answers_have_the_form_that_was_asked_for(
     assert not [event for event in sink.events if event[0] == "piece"]
     codes = {key: sink.outcomes[key].error for key in ("bad", "unknown")}
     assert codes["bad"] is not None and codes["bad"].code == "invalid_form"
-    assert codes["unknown"] is not None and codes["unknown"].code == "invalid_argument"
+    assert codes["unknown"] is not None and codes["unknown"].code == "no_example"

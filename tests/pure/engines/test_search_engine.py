@@ -123,7 +123,7 @@ class Bench:
 
     def error(self, query: Any = "what is zip", **args: Any) -> ErrorInfo:
         error = self.search(query, **args).error
-        assert error is not None
+        assert error is not None and error.hint
         return error
 
 

@@ -180,8 +180,15 @@ def test_a_frozen_copy_does_not_see_later_changes():
     "data", [b"", b"\xc1", b"\x92\x01", b"\xc7\x02\x05ab", b"\xd4\x01\x92"]
 )
 def test_bytes_that_are_no_value_are_refused(data):
-    with pytest.raises(CodecError):
+    with pytest.raises(CodecError) as caught:
         codec.decode(data)
+    assert caught.value.hint
+
+
+def test_an_array_of_texts_is_refused_with_a_next_step():
+    with pytest.raises(CodecError, match="dtype <U1 cannot be encoded") as caught:
+        codec.encode(np.array(["a"]))
+    assert caught.value.hint
 
 
 def test_encode_names_a_lone_surrogate():

@@ -52,7 +52,9 @@ def test_every_function_has_a_shape_and_every_shape_a_function():
         ("text", {"value": ["a", "b"]}, "a\nb"),
         ("text", {"value": [{"id": "1", "text": "t", "source": "s"}]}, "[1] (s) t"),
         ("text", {"value": {"a": 1}}, '{"a": 1}'),
-        ("text", {"value": []}, "[]"),
+        ("text", {"value": []}, ""),
+        ("text", {"value": {"found": []}}, '{"found": []}'),
+        ("render", {"template": "<{a}>", "a": []}, "<>"),
         ("render", {"template": "{{a}} {a}", "a": "{b}"}, "{a} {b}"),
         ("join", {"items": ["a", 1], "separator": "-"}, "a-1"),
         ("join", {"items": []}, ""),
@@ -225,7 +227,7 @@ def arguments(draw: st.DrawFn) -> tuple[Arg, Any]:
 def _shown(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and value and all(isinstance(x, str) for x in value):
+    if isinstance(value, list) and all(isinstance(x, str) for x in value):
         return "\n".join(value)
     return json.dumps(value, ensure_ascii=False)
 

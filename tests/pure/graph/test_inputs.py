@@ -20,7 +20,12 @@ from herasys_rt.graph.spec import (
     WorkflowSpec,
 )
 from herasys_rt.graph.types import PortType
-from herasys_rt.graph.validation import check_inputs, describe_inputs, parse_input_text
+from herasys_rt.graph.validation import (
+    check_inputs,
+    describe_inputs,
+    parse_input_text,
+    validate_spec,
+)
 
 
 def node_of(*ports: Port, **args: Arg) -> NodeSpec:
@@ -119,6 +124,8 @@ def test_an_input_with_a_default_may_be_blank_in_a_prompt():
         (PortType.TEXTS, "abc"),
         (PortType.TEXTS, ["a", 1]),
         (PortType.DOCUMENTS, [{"id": "no text"}]),
+        (PortType.RECORDS, ["no dict"]),
+        (PortType.RECORDS, {"not": "a list"}),
         (PortType.VECTOR, [1.0, 2.0]),
         (PortType.VECTOR, np.zeros((1, 2))),
         (PortType.TEXT, None),
@@ -127,6 +134,22 @@ def test_an_input_with_a_default_may_be_blank_in_a_prompt():
 )
 def test_a_value_of_the_wrong_type_is_refused(kind, value):
     assert set(faults_of(one(kind), {"x": value})) == {"x"}
+
+
+@pytest.mark.parametrize("fed", [PortType.DOCUMENTS, PortType.CHUNKS, PortType.JSON])
+def test_the_port_that_records_feed_says_what_their_keys_must_be(fed):
+    node = node_of(Port("them", fed), them=InputRef("x"))
+    spec = spec_of(InputSpec("x", PortType.RECORDS), nodes=(node,))
+    whole, other = [{"id": "1", "text": "t"}], [{"role": "user", "content": "c"}]
+    assert validate_spec(spec) == []
+    assert check_inputs(spec, {"x": whole}) == {"x": whole}
+    assert check_inputs(spec, {"x": []}) == {"x": []}
+    if fed == PortType.JSON:
+        assert check_inputs(spec, {"x": other}) == {"x": other}
+    else:
+        assert f"expected {fed}" in faults_of(spec, {"x": other})["x"]
+        late = spec_of(InputSpec("x", PortType.RECORDS, False, other), nodes=(node,))
+        assert "default of input 'x' expected" in str(validate_spec(late))
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from herasys_rt.dsl import workflow
+from herasys_rt.engines.prompting import render
+from herasys_rt.graph.expressions import resolve
 from herasys_rt.graph.prompts import PromptHead, message_fault, prompt_head
 from herasys_rt.graph.spec import NodeSpec
-from operators import choose_tool, embed, generate, retrieve
+from operators import choose_tool, embed, generate, prompt, retrieve
 
 
 def last_node(function: Any) -> NodeSpec:
@@ -42,6 +44,29 @@ def test_a_prompt_of_known_values_is_all_head():
 
     head = prompt_head(last_node(flow), {"question": "Why?"})
     assert head == PromptHead((("user", "Why? [1, 2]"),), False)
+
+
+@pytest.mark.parametrize("found", [[], ["a", "b"], [{"id": "1", "text": "t"}], [[]], {}])
+def test_a_value_reads_alike_in_a_prompt_a_head_and_an_expression(found: Any):
+    def direct(found: Any):
+        return generate("Of:\n{found}", found=found)
+
+    def rendered(found: Any):
+        return generate(prompt("Of:\n{found}", found=found))
+
+    node, late = last_node(direct), last_node(rendered)
+    seen = render(resolve(node.args, {"found": found}, {})).messages
+    assert render(resolve(late.args, {"found": found}, {})).messages == seen
+    head = prompt_head(node, {"found": found})
+    assert head == PromptHead((("user", seen[0]["content"]),), False)
+
+
+def test_no_passages_are_no_text():
+    def flow(question: str):
+        return generate("{none}Q: {question}", none=[], question=question)
+
+    head = prompt_head(last_node(flow), {"question": "why?"})
+    assert head == PromptHead((("user", "Q: why?"),), False)
 
 
 def test_a_system_text_that_comes_late_leaves_no_head():

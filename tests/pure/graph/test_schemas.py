@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
+import ipaddress
 import itertools
 import json
+import random
+import uuid
 from typing import Annotated, Any, Literal
 
 import pydantic
 import pytest
 
+from herasys_rt.graph.examples import example
 from herasys_rt.graph.schemas import (
+    FORMATS,
     bounded,
     embedded,
-    example,
     faults_of,
     guide,
     schema_text,
@@ -211,9 +216,59 @@ def test_examples_keep_every_bound(schema):
         assert value_fault(value, schema) is None, value
 
 
-def test_where_no_example_is_known_it_is_said():
-    with pytest.raises(ValueError, match="pattern or format"):
-        example({"type": "string", "pattern": "^a$"}, lambda n: 0)
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("date", datetime.date.fromisoformat),
+        ("time", datetime.time.fromisoformat),
+        ("date-time", datetime.datetime.fromisoformat),
+        ("duration", pydantic.TypeAdapter(datetime.timedelta).validate_python),
+        ("uuid", uuid.UUID),
+        ("ipv4", ipaddress.IPv4Address),
+        ("ipv6", ipaddress.IPv6Address),
+        ("uri", pydantic.AnyUrl),
+        ("hostname", lambda text: pydantic.AnyUrl(f"https://{text}")),
+        ("email", lambda text: pydantic.AnyUrl(f"mailto://{text}")),
+    ],
+)
+def test_an_example_has_the_format_that_is_asked_for(name, read):
+    schema = {"type": "string", "format": name}
+    assert name in FORMATS and faults_of(schema) == []
+    for seed in range(50):
+        drawn = random.Random(seed)
+        read(example(schema, drawn.randrange))
+    assert example(schema, lambda n: 0) == example(schema, lambda n: 0)
+
+
+def test_an_example_of_the_schema_comes_before_one_that_is_made():
+    schema = {"type": "string", "format": "date", "examples": ["no date", "1999-12-31"]}
+    known = {"pattern": r"^\d{4}-12-31$", "default": "1999-12-31"}
+    assert example(schema | known, lambda n: 0) == "1999-12-31"
+    assert example({"type": "string", "format": "uuid", **known}, lambda n: 0) == (
+        "1999-12-31"
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"pattern": "^a"}, "#/properties/x asks for a text with pattern '.a'"),
+        ({"format": "date", "maxLength": 3}, "#/properties/x asks for .* format 'date'"),
+        ({"format": "date", "pattern": "^a"}, "pattern '.a' and format 'date'"),
+    ],
+)
+def test_where_no_example_is_known_the_property_is_named(schema, told):
+    held = {"type": "string", **schema}
+    whole = {"type": "object", "properties": {"a": {"type": "integer"}, "x": held}}
+    with pytest.raises(ValueError, match=told):
+        example(whole, lambda n: 0)
+    inside = {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/X"}]}}
+    inside["$defs"] = {"X": {"type": "object", "properties": {"deep": held}}}
+    with pytest.raises(ValueError, match="#/\\$defs/X/properties/deep asks"):
+        example(inside, lambda n: 0)
+
+
+def test_where_every_value_is_endless_it_is_said():
     endless = {
         "$ref": "#/$defs/A",
         "$defs": {

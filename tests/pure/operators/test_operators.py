@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from examples import all as examples
 from examples.hello import hello
 from examples.stdlib_rag import rag, rag_rerank
-from herasys_rt.dsl import find_operator, workflow
-from herasys_rt.errors import GraphError
+from herasys_rt.dsl import find_operator, map_over, workflow
+from herasys_rt.errors import GraphError, InputError
 from herasys_rt.graph.signature import Signer
 from herasys_rt.graph.spec import InputRef, Lit, NodeRef, NodeSpec
 from herasys_rt.graph.types import PortType
@@ -78,6 +80,12 @@ def test_the_examples_are_what_they_say():
     assert rag.bind(question="why?") == {"question": "why?"}
 
 
+def test_one_command_runs_every_example():
+    folder = Path(examples.__file__).parent
+    modules = {path.stem for path in folder.glob("*.py")} - {"all", "demo", "stdlib_docs"}
+    assert {name.partition(":")[0] for name in examples.NAMES} == modules
+
+
 def test_embed_many_gives_its_texts_under_the_name_of_the_verb():
     (node,) = nodes_of(lambda: embed_many(["a", "b"], kind="query"))
     assert node.operator == "embed_many@1"
@@ -104,6 +112,30 @@ def test_ingest_is_embedding_and_an_effect():
         **dict.fromkeys(("distance", "storage", "language"), Lit(None)),
         **dict.fromkeys(("m", "ef_construction"), Lit(None)),
     }
+
+
+def test_a_list_of_dicts_may_be_documents_chunks_and_a_conversation():
+    @workflow
+    def flow(
+        documents: list[dict[str, Any]],
+        passages: list[dict[str, Any]],
+        history: list[dict[str, str]],
+    ):
+        ingest(documents[:5], collection="c")
+        best = rerank("why?", passages)
+        asked = generate(messages=["{history}"], history=history, label="asked")
+        titles = map_over(documents, lambda each: generate("{t}", t=each["text"]))
+        return {"best": best, "asked": asked, "titles": titles}
+
+    records = [{"id": "1", "text": "a", "metadata": {"title": "A"}}]
+    turns = [{"role": "user", "content": "hi"}]
+    bound = flow.bind(documents=records, passages=records, history=turns)
+    assert (bound["documents"], bound["history"]) == (records, turns)
+    with pytest.raises(InputError) as caught:
+        flow.bind(documents=records, passages=turns, history=["hi"])
+    told = "\n".join(str(fault) for fault in caught.value.fields["faults"])
+    assert "passages: expected chunks, got list" in told
+    assert "history: expected records, got list ['hi']" in told
 
 
 def test_a_prompt_known_only_later_enters_as_a_value():

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from herasys_rt import __version__
-from herasys_rt.config import load_config
+from herasys_rt.config import ENGINES, load_config
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -146,7 +146,12 @@ def test_the_gpu_configuration_is_the_testbed_and_fits_four_gpus() -> None:
         "embedding": 3,
         "rerank": 3,
         "retrieval": 1,
+        "search": 1,
+        "python": 1,
     }
+    assert {pool.resource for pool in pools.values()} == set(ENGINES)
+    for name in ("retrieval", "search", "python"):
+        assert not pools[name].gpus and pools[name].gpu_class is None
     assert sum(pool.instances * pool.gpus for pool in pools.values()) <= 4
     shared = pools["embedding"]
     assert 3 * shared.gpus <= 1, "three instances share one GPU"

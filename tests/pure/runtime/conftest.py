@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from herasys_rt.client.client import Client
+from herasys_rt.client.hosting import HostedAgents
 from herasys_rt.client.link import Link
 from herasys_rt.config import Config, PoolConfig
 from herasys_rt.costs.forecast import ProfileForecast
@@ -23,6 +25,7 @@ from herasys_rt.runtime.kernels import new_kernel
 from herasys_rt.runtime.objects import InlineValues, ObjectHold
 from herasys_rt.runtime.registry import declare
 from herasys_rt.runtime.scheduler import SchedulerLoop
+from tests.pure.runtime.thread_frontends import Threads
 
 
 class HandEngine:
@@ -67,7 +70,9 @@ class HandEngine:
         self.sink.finished(item.key, Outcome(error=error))
 
     def abort(self, key: str) -> None:
-        self.aborted.append(key)
+        with self.arrived:
+            self.aborted.append(key)
+            self.arrived.notify_all()
         if self.items.pop(key, None) is not None:
             assert self.sink is not None
             self.sink.finished(key, Outcome(aborted=True))
@@ -107,7 +112,9 @@ class LocalRuntime:
             self.loop.roster.expect(pool)
         self._start(self.loop.run)
         self.fuser: Endpoint | None = None
+        self.fuser_loop: FuserLoop | None = None
         self.hosts: list[Endpoint] = []
+        self.host_loops: list[HostLoop] = []
         for pool in pools:
             self.start_host(pool.name, engines[pool.name])
 
@@ -126,6 +133,7 @@ class LocalRuntime:
         loop = HostLoop(engine, inbox, self._outbox(), self.endpoint, InlineValues())
         engine.start(loop)
         self.hosts.append(inbox.endpoint)
+        self.host_loops.append(loop)
         self._start(lambda: loop.run(pool, 0))
 
     def lose_host(self, pool: str) -> None:
@@ -139,6 +147,7 @@ class LocalRuntime:
         loop = FuserLoop(
             inbox, self._outbox(), self.endpoint, InlineValues(), forecast=forecast
         )
+        self.fuser_loop = loop
         self._start(loop.run)
 
     def lose_fuser(self) -> None:
@@ -174,8 +183,6 @@ class LocalRuntime:
 @pytest.fixture
 def start_runtime(tmp_path_factory: Any) -> Iterator[Callable[..., LocalRuntime]]:
     """Start a `LocalRuntime` with the given engine per pool; ended after the test."""
-    import tempfile
-
     started: list[LocalRuntime] = []
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
 
@@ -197,6 +204,30 @@ def start_runtime(tmp_path_factory: Any) -> Iterator[Callable[..., LocalRuntime]
 
 
 @pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose name leaves room for socket paths."""
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
 def hand_engine() -> type[HandEngine]:
     """The engine class whose items end when the test says so."""
     return HandEngine
+
+
+@pytest.fixture
+def connect_hosted(start_runtime: Any) -> Callable[..., tuple[Client, Threads]]:
+    """``connect_hosted(runtime, count)``: a client with frontends, and their keeper."""
+
+    def connect(
+        runtime: LocalRuntime, count: int = 1, tenant: str = "default"
+    ) -> tuple[Client, Threads]:
+        link = Link(runtime.endpoint, tenant)
+        link.open()
+        keeper = Threads(runtime, link, count, tenant)
+        client = Client(link, "test", lambda: None, hosted=HostedAgents(link, keeper))
+        runtime.clients.append(client)
+        return client, keeper
+
+    return connect

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from herasys_rt import batch
+from herasys_rt.client import batch
+from herasys_rt.errors import RuntimeStateError
 
 FLOW = """
 from herasys_rt import workflow
@@ -55,7 +56,7 @@ def run_batch(start_runtime, hand_engine, monkeypatch, tmp_path: Path):
     def run(text: str | bytes, *flags: str, name: str = "answer") -> tuple[int, list[Any]]:
         given, got = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
         given.write_bytes(text if isinstance(text, bytes) else text.encode())
-        status = batch.main(
+        status = batch.execute(
             [f"{flow}:{name}", "-i", str(given), "-o", str(got), "--quiet", *flags]
         )
         rows = got.read_text(encoding="utf-8").splitlines() if got.exists() else []
@@ -103,7 +104,7 @@ def test_wrong_use_is_told_with_exit_status_2(run_batch, capsys):
     assert run_batch("", name="nothing")[0] == batch.USAGE
     assert "error[workflow_not_found]" in capsys.readouterr().err
     assert run_batch("", "--concurrency", "0")[0] == batch.USAGE
-    assert batch.main(["missing.py:x", "-i", "nowhere", "-o", "-"]) == batch.USAGE
+    assert batch.execute(["missing.py:x", "-i", "nowhere", "-o", "-"]) == batch.USAGE
 
 
 def test_input_is_read_only_as_far_as_it_is_worked_on(
@@ -162,7 +163,7 @@ def test_the_input_is_never_overwritten(run_batch, tmp_path: Path, capsys):
     link = tmp_path / "same.jsonl"
     link.symlink_to(rows)
     for out in (rows, link):
-        assert batch.main([f"{flow}", "-i", str(rows), "-o", str(out)]) == batch.USAGE
+        assert batch.execute([f"{flow}", "-i", str(rows), "-o", str(out)]) == batch.USAGE
         assert "would be overwritten" in capsys.readouterr().err
     assert rows.read_bytes() == before
 
@@ -173,7 +174,84 @@ def test_an_output_that_is_lost_ends_the_batch_with_one_message(
     run_batch(lines({"question": "a"}))
     flow, rows = tmp_path / "flow.py", tmp_path / "in.jsonl"
     arguments = [f"{flow}", "-i", str(rows), "-o", "/dev/full", "--quiet"]
-    assert batch.main(arguments) == batch.FAILED
+    assert batch.execute(arguments) == batch.FAILED
     told = capsys.readouterr().err
     assert "error[output_lost]: /dev/full cannot be written" in told
     assert "Traceback" not in told
+
+
+AGENT = """
+from herasys_rt import agent
+from operators import generate
+
+@agent
+async def twice(run, question: str):
+    first = await run.call(generate("{question}", question=question))
+    return await run.call(generate("{question}", question=first + "!"))
+"""
+
+
+def test_rows_may_go_through_an_agent_and_all_have_the_labels(run_batch, tmp_path: Path):
+    (tmp_path / "flow.py").write_text(AGENT)
+    status, out = run_batch(
+        lines({"question": "a"}, {"question": "please fail"}, {"nope": 1}),
+        *("--label", "team=search", "--label", "run=7"),
+        name="twice",
+    )
+    assert status == batch.SOME_ROWS_FAILED
+    assert [row["output"] for row in out] == ["A!", None, None]
+    assert [len(row["nodes"]) for row in out] == [2, 1, 0]
+    assert [row["labels"] for row in out] == [{"team": "search", "run": "7"}] * 3
+
+
+def test_labels_and_frontends_that_are_none_are_wrong_use(run_batch, capsys, monkeypatch):
+    assert run_batch("", "--label", "team")[0] == batch.USAGE
+    assert "not of the form KEY=VALUE" in capsys.readouterr().err
+    from herasys_rt.client.client import connect
+
+    monkeypatch.setattr(batch, "connect", connect)
+    assert run_batch("", "--frontends", "-1")[0] == batch.USAGE
+    assert "frontends is a whole number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("before", [None, b"an earlier night's rows\n"])
+def test_a_failure_to_connect_leaves_the_output_as_it_was(
+    run_batch, monkeypatch, tmp_path: Path, capsys, before
+):
+    got = tmp_path / "out.jsonl"
+    if before is not None:
+        got.write_bytes(before)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeStateError("nobody answers", hint="Start a runtime.")
+
+    monkeypatch.setattr(batch, "connect", refuse)
+    flow, rows = tmp_path / "flow.py", tmp_path / "in.jsonl"
+    rows.write_text(lines({"question": "a"}))
+    assert batch.execute([f"{flow}", "-i", str(rows), "-o", str(got)]) == batch.FAILED
+    assert "error[runtime_state]: nobody answers" in capsys.readouterr().err
+    assert (got.read_bytes() if got.exists() else None) == before
+
+
+def test_an_output_that_cannot_be_is_refused_before_connecting(
+    run_batch, monkeypatch, tmp_path: Path, capsys
+):
+    monkeypatch.setattr(batch, "connect", lambda *_, **__: pytest.fail("it connected"))
+    flow, rows = tmp_path / "flow.py", tmp_path / "in.jsonl"
+    rows.write_text("")
+    for out, why in ((tmp_path, "Is a directory"), (tmp_path / "no/such", "No such file")):
+        assert batch.execute([f"{flow}", "-i", str(rows), "-o", str(out)]) == batch.USAGE
+        assert f"{out} cannot be opened: {why}" in capsys.readouterr().err
+
+
+def test_rows_replace_those_of_an_earlier_batch(run_batch):
+    run_batch(lines({"question": "a"}, {"question": "b"}))
+    _, out = run_batch(lines({"question": "c"}))
+    assert [row["output"] for row in out] == ["C"]
+
+
+@pytest.mark.parametrize("module", ["herasys_rt.client.batch", "msgspec", "numpy"])
+def test_an_interrupt_while_modules_load_ends_quietly(interrupted_at, module):
+    assert interrupted_at(
+        module, "runpy.run_module('herasys_rt.batch', run_name='__main__')"
+    ) == (130, "")

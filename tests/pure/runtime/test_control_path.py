@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
+from herasys_rt.client.client import Client
+from herasys_rt.client.link import Link
 from herasys_rt.dsl import workflow
 from herasys_rt.errors import (
     ErrorInfo,
@@ -16,7 +20,8 @@ from herasys_rt.errors import (
     RunCancelledError,
     RuntimeStateError,
 )
-from herasys_rt.messages import HostLost
+from herasys_rt.links import Endpoint, Inbox, Outbox, host_identity
+from herasys_rt.messages import HostLost, Ping, ToScheduler, Welcome
 from operators import embed, generate, retrieve
 
 
@@ -315,6 +320,29 @@ def test_result_gives_up_in_time_and_the_run_goes_on(start_runtime, hand_engine)
     ending.join()
 
 
+@pytest.mark.parametrize("timeout_s", [-1, -0.5, float("nan"), "5", True, [1]])
+def test_a_time_to_wait_that_is_none_is_refused(start_runtime, hand_engine, timeout_s):
+    import asyncio
+
+    from herasys_rt.client.run import AsyncRun
+
+    run = start_runtime(llm=hand_engine()).connect().submit(answer, question="q")
+    for ask in (run.result, run.report):
+        with pytest.raises(InputError, match="0 or more, not") as caught:
+            ask(timeout_s)
+        assert caught.value.hint
+    with pytest.raises(InputError, match="0 or more, not"):
+        asyncio.run(AsyncRun(run).result(timeout_s))
+
+
+@pytest.mark.parametrize("concurrency", ["a", 0, -1, True, 1.5, None])
+def test_map_refuses_a_concurrency_that_is_none(start_runtime, hand_engine, concurrency):
+    client = start_runtime(llm=hand_engine()).connect()
+    with pytest.raises(InputError, match="a whole number of at least 1, not") as caught:
+        client.map(answer, [], concurrency=concurrency)
+    assert caught.value.hint
+
+
 def test_map_keeps_order_and_bounds_what_runs(start_runtime, hand_engine):
     engine = hand_engine()
     client = start_runtime(llm=engine).connect()
@@ -428,7 +456,9 @@ def test_runs_tell_the_kernel_what_a_profile_predicts(start_runtime, hand_engine
     runtime.start_fuser(ProfileForecast(Profile((pool,))))
     client = runtime.connect()
     await_fuser(client)
-    client.submit(rag, question="q").cancel()
+    run = client.submit(rag, question="q")
+    engines["embedding"].wait_for(1)
+    run.cancel()
     runtime.close()
     events = [event for _, event in read_journal(runtime.journal_path)]
     (told,) = [event.seconds for event in events if isinstance(event, RunSubmitted)]
@@ -590,3 +620,146 @@ def test_cancelling_an_asynchronous_map_cancels_its_runs(start_runtime, hand_eng
     while client.status()["counters"]["runs"]["active"]:
         pass
     assert len(engine.seen) == 2
+
+
+def test_a_cancelled_asynchronous_stream_ends_at_once(start_runtime, hand_engine):
+    import asyncio
+
+    from herasys_rt.client.run import AsyncRun
+
+    engine = hand_engine()
+    run = start_runtime(llm=engine).connect().submit(answer, _stream=True, question="q")
+    (item,) = engine.wait_for(1)
+    threads = set(threading.enumerate())
+
+    async def main() -> None:
+        got: asyncio.Queue[str] = asyncio.Queue()
+
+        async def follow() -> None:
+            async for piece in AsyncRun(run).stream():
+                got.put_nowait(piece)
+
+        task = asyncio.ensure_future(follow())
+        engine.sink.started(item.key)
+        engine.sink.piece(item.key, "one ", 1)
+        assert await got.get() == "one "
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert set(threading.enumerate()) == threads
+
+    asyncio.run(main())
+    engine.sink.piece(item.key, "two", 1)
+    engine.finish(item, "one two")
+    assert run.result(10) == "one two", "the run goes on, and nobody misses the listener"
+
+
+def test_asynchronous_streams_end_as_their_runs_do(start_runtime, hand_engine):
+    import asyncio
+
+    from herasys_rt.client.run import AsyncRun
+
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+    runs = [client.submit(answer, _stream=True, question=q) for q in "ab"]
+    good, bad = engine.wait_for(2)
+    pieces: list[str] = []
+
+    async def follow(run: Any) -> None:
+        async for piece in AsyncRun(run).stream():
+            pieces.append(piece)
+
+    async def main() -> None:
+        tasks = [asyncio.ensure_future(follow(run)) for run in runs]
+        engine.finish(good, "all of it")
+        engine.fail(bad, ErrorInfo("broken", "it broke"))
+        await tasks[0]
+        with pytest.raises(HerasysError, match="it broke"):
+            await tasks[1]
+
+    asyncio.run(main())
+    assert "".join(pieces) == "all of it"
+
+
+def test_a_loop_closed_under_a_stream_harms_no_run(start_runtime, hand_engine):
+    import asyncio
+
+    from herasys_rt.client.run import AsyncRun
+
+    engine = hand_engine()
+    client = start_runtime(llm=engine).connect()
+    run = client.submit(answer, _stream=True, question="q")
+    (item,) = engine.wait_for(1)
+    loop = asyncio.new_event_loop()
+    stream: Any = AsyncRun(run).stream()
+    engine.sink.started(item.key)
+    engine.sink.piece(item.key, "one ", 1)
+    assert loop.run_until_complete(anext(stream)) == "one "
+    loop.close()
+    engine.sink.piece(item.key, "two", 1)
+    engine.finish(item, "one two")
+    assert run.result(10) == "one two"
+    with pytest.raises(StopIteration):
+        stream.aclose().send(None)
+
+
+class Deaf:
+    """A scheduler that welcomes one client and answers nothing after that."""
+
+    def __init__(self, folder: Path) -> None:
+        self.inbox: Inbox[Any] = Inbox(folder, "sched", ToScheduler)
+        self._outbox = Outbox()
+        self._thread = threading.Thread(target=self._welcome, daemon=True)
+        self._thread.start()
+
+    def _welcome(self) -> None:
+        (hello,) = self.inbox.receive(10)
+        self._outbox.send(hello.endpoint, Welcome(None))
+
+    def die(self) -> None:
+        """As a process that is killed: what it had open is closed, nobody is told."""
+        self._thread.join()
+        self.inbox.close()
+        self._outbox.close()
+
+
+def test_a_scheduler_that_is_killed_is_noticed_by_its_connection(short_folder):
+    scheduler = Deaf(short_folder)
+    link = Link(scheduler.inbox.endpoint, "default")
+    link.open()
+    client = Client(link, "test", lambda: None)
+    run = client.submit(answer, question="q")
+    scheduler.die()
+    with pytest.raises(RuntimeStateError, match="its scheduler has ended") as caught:
+        run.result(15)  # Less than what silence alone takes to tell.
+    assert caught.value.retryable and "connect again" in caught.value.hint
+    with pytest.raises(RuntimeStateError, match="its scheduler has ended"):
+        client.submit(answer, question="q")
+    client.close()
+
+
+def test_a_connection_that_comes_back_is_not_lost(short_folder):
+    context = zmq.Context.instance()
+    address = f"ipc://{short_folder / 'peer'}"
+    outbox = Outbox()
+
+    def listen() -> Any:
+        socket = context.socket(zmq.PULL)
+        socket.bind(address)
+        outbox.send(peer, Ping("client"))
+        assert socket.poll(10_000)
+        return socket
+
+    peer = Endpoint(host_identity(), address)
+    watch = outbox.watch(peer)
+    first = listen()
+    assert not watch.lost()
+    first.close(linger=0)
+    while not watch.lost():
+        pass
+    second = listen()
+    while watch.lost():
+        pass
+    watch.close()
+    outbox.close()
+    second.close(linger=0)

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from herasys_rt.core.commands import AbortItem, StartBatch, Subscriber, WorkItem
+from herasys_rt.core.commands import (
+    AbortItem,
+    ForgetSpec,
+    StartBatch,
+    Subscriber,
+    WorkItem,
+)
 from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished
 from herasys_rt.core.values import Value
 from herasys_rt.dsl import workflow
@@ -165,6 +171,21 @@ def test_an_abort_while_the_inputs_are_fetched_is_not_lost(bench):
     values.leave.set()
     assert host.next(ItemAborted).flight == 1
     assert len(host.engine.seen) == 1
+
+
+def test_a_workflow_forgotten_while_the_inputs_are_fetched_still_serves_its_item(bench):
+    values = Far()
+    host = bench(values)
+    host.tell(Named("llm-0"))
+    host.start_item("llm-0", 1, FAR)
+    assert values.asked.wait(PATIENCE_S)
+    host.tell(ForgetSpec(answer.spec.id))
+    while host.loop._specs:
+        pass
+    values.leave.set()
+    (item,) = host.engine.wait_for(1)
+    host.engine.finish(item, "served")
+    assert host.next(ItemFinished).flight == 1
 
 
 def test_an_abort_during_the_submit_is_not_lost(bench):

@@ -87,3 +87,18 @@ def test_an_unknown_policy_is_told_before_anything_starts(tmp_path: Path) -> Non
     config = Config(scheduler=SchedulerConfig(ordering="bogus"))
     with pytest.raises(ConfigError, match="unknown ordering 'bogus'"):
         Stack(config, tmp_path).start(lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("variable", "make"),
+    [("HERASYS_RUN_DIR", places.new_run_dir), ("HERASYS_STATE_DIR", places.state_dir)],
+)
+def test_a_directory_that_cannot_be_made_is_told_with_its_variable(
+    monkeypatch, short_folder, variable, make
+):
+    file = short_folder / "f"
+    file.write_text("in the way")
+    monkeypatch.setenv(variable, str(file / "b"))
+    with pytest.raises(EnvironmentFaultError, match=f"made at {file / 'b'}") as caught:
+        make()
+    assert variable in caught.value.hint

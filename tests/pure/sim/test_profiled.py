@@ -66,9 +66,8 @@ def test_of_two_pools_of_a_resource_the_first_is_the_default():
 def test_the_command_simulates_the_machine_of_a_profile(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    search = PoolProfile(
-        "pg", "retrieval", "pgvector", "cpu", 8, (VerbProfile("pg.search"),)
-    )
+    found = VerbProfile("pg.search", times=LinearBatch(0.002))
+    search = PoolProfile("pg", "retrieval", "pgvector", "cpu", 8, (found,))
     file = tmp_path / "profile.yaml"
     file.write_text(profile_text(Profile((LLM, EMBEDDING, search))))
     words = ["simulate", "-w", "rag", "--profile", str(file), "--runs", "5", "--json"]
