@@ -8,6 +8,7 @@ blocking and asynchronous callers, and in a client as in a frontend.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from traceback import walk_tb
@@ -26,11 +27,17 @@ from herasys_rt.errors import (
     error_from_info,
 )
 from herasys_rt.graph import codec
+from herasys_rt.graph.checks import finite_fault
 from herasys_rt.graph.spec import WorkflowSpec, node_refs
 from herasys_rt.messages import AgentEnded, CallStreamed, CallStreams, FromAgent
 
 if TYPE_CHECKING:
     from herasys_rt.client.link import Link
+
+log = logging.getLogger(__name__)
+
+_END_S = 5.0
+"""How long coroutines that were cancelled may take to end before they are left behind."""
 
 
 class AgentLoop:
@@ -88,19 +95,26 @@ class AgentLoop:
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()
-            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            if left:
+                loop.run_until_complete(asyncio.wait(left, timeout=_END_S))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
         finally:
             loop.close()
 
     def close(self) -> None:
-        """Cancel what still runs and stop. Idempotent."""
+        """Cancel what still runs and stop. Idempotent.
+
+        A coroutine that does not end by then, as it holds up the loop or takes no cancel,
+        is left behind.
+        """
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:
             loop.call_soon_threadsafe(loop.stop)
-            self._thread.join()
+            self._thread.join(2 * _END_S)
+            if self._thread.is_alive():
+                log.warning("an agent does not end and was left behind: is it blocking?")
 
 
 class _Session:
@@ -127,7 +141,7 @@ class _Session:
         run_id = self._run.id
         try:
             output, origin = await agent.execute(self, inputs)
-            ended = AgentEnded(run_id, codec.encode(output), tuple(sorted(origin)))
+            ended = AgentEnded(run_id, _encoded(agent.name, output), tuple(sorted(origin)))
         except asyncio.CancelledError:
             error = ErrorInfo("cancelled", f"agent {agent.name!r} was cancelled")
             ended = AgentEnded(run_id, error=error)
@@ -145,6 +159,11 @@ class _Session:
         streamed: str | None = None,
     ) -> Revealed:
         """See `dsl.agent.Revealer.reveal`."""
+        if self._run.done():  # Nobody would answer what a coroutine does after its run.
+            raise RunCancelledError(
+                f"run {self._run.id} has ended and takes no more steps",
+                hint="Clean up after a run without steps.",
+            )
         number, self._next = self._next, self._next + 1
         encoded = codec.encode(inputs)
         if streamed is None or not self._stream:
@@ -212,6 +231,18 @@ def _revealed(
         raise InternalError(f"fragment {message.fragment} gave no output")
     origin = frozenset((message.fragment, ref.node) for ref in node_refs(spec.outputs))
     return Revealed(output["output"], origin)
+
+
+def _encoded(agent: str, output: Any) -> bytes:
+    """The result as it travels. Errors: `CodecError` naming the agent, also for numbers
+    that are not finite, which no JSON has."""
+    fault = codec.fault_of(output, "it") or finite_fault(output, "it")
+    if fault:
+        raise codec.CodecError(
+            f"the result of agent {agent!r} cannot be given: {fault}",
+            hint="Give None, bool, int, float, str, list, dict or ndarray.",
+        )
+    return codec.encode(output)
 
 
 def _user_error(agent: str, error: Exception) -> ErrorInfo:

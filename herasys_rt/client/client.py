@@ -41,6 +41,7 @@ _BUFFERED_RUNS = 1000
 
 _NAME_LIMIT = 200
 _MOST_FRONTENDS = 256
+_PRIORITY_MAX = 2**31 - 1
 
 _FEEDER_PATIENCE_S = 1.0
 """How long leaving `map` waits for its thread, which may be reading an input."""
@@ -102,11 +103,7 @@ class Client:
         `UsageError` for an agent that cannot be sent to its frontend,
         `RuntimeStateError`.
         """
-        if _deadline_s is not None and not 0 < _deadline_s < math.inf:
-            raise InputError(
-                f"a deadline is a number of seconds above 0, not {_deadline_s}",
-                hint="Leave it out for none.",
-            )
+        _check_options(_stream, _priority, _deadline_s)
         return self._start(
             workflow,
             inputs,
@@ -239,6 +236,27 @@ def _check_name(what: str, name: object) -> None:
             f"a {what} is a text of 1 to {_NAME_LIMIT} characters, not {name!r:.60}",
             hint="Give a short name, or leave it out.",
             code=f"invalid_{what.replace(' ', '_')}",
+        )
+
+
+def _check_options(stream: object, priority: object, deadline_s: object) -> None:
+    """A message with fields of other types is dropped on its way. Errors: `InputError`."""
+    if type(stream) is not bool:
+        raise InputError(
+            f"_stream is True or False, not {stream!r:.60}", hint="Leave it out for False."
+        )
+    if type(priority) is not int or not -_PRIORITY_MAX <= priority <= _PRIORITY_MAX:
+        raise InputError(
+            f"a priority is a whole number of 32 bits, not {priority!r:.60}",
+            hint="Leave it out for 0; higher comes first.",
+        )
+    if deadline_s is None:
+        return
+    number = isinstance(deadline_s, int | float) and not isinstance(deadline_s, bool)
+    if not number or not 0 < cast("float", deadline_s) < math.inf:
+        raise InputError(
+            f"a deadline is a number of seconds above 0, not {deadline_s!r:.60}",
+            hint="Leave it out for none.",
         )
 
 
