@@ -95,7 +95,8 @@ class Client:
         """Start a run and return its handle at once.
 
         ``_stream`` makes `Run.stream` yield text as it is produced. ``_priority`` comes
-        before the order of arrival, higher first. ``_deadline_s`` fails the run with
+        before the ordering's key, higher first, among the runs of this connection's
+        tenant: it takes no turn from another one. ``_deadline_s`` fails the run with
         ``deadline_exceeded`` when it has not ended by then. ``_labels`` are up to 16
         short texts by name, kept with the run and in its report; they decide nothing.
         ``_run_id`` repeats a submission: a run id is executed once, and while its run is

@@ -231,10 +231,7 @@ def enqueue(state: State, flight: Flight) -> None:
         priority, key = first[0], first[1]
     flight.rank = (priority, key, flight.arrival)
     pool = flight.pool
-    queue = pool.queues.get(flight.verb)
-    if queue is None:
-        queue = pool.queues[flight.verb] = IndexedHeap()
-    queue.push(flight.id, flight.rank)
+    pool.enqueue(flight, leader.run.tenant)
     state.dirty[pool.decl.pool] = pool
 
 
@@ -257,7 +254,7 @@ def rank_anew(state: State, node: Node) -> None:
     rank = (priority, key, flight.arrival)
     if rank != flight.rank:
         flight.rank = rank
-        flight.pool.queues[flight.verb].update(flight.id, rank)
+        flight.pool.rank_anew(flight)
 
 
 def listens(node: Node) -> bool:
@@ -307,7 +304,7 @@ def _rerank(flight: Flight) -> None:
     rank = (first[0], first[1], flight.arrival)
     if rank != flight.rank:
         flight.rank = rank
-        flight.pool.queues[flight.verb].update(flight.id, rank)
+        flight.pool.rank_anew(flight)
 
 
 def _trace(flight: Flight) -> Result:

@@ -78,7 +78,7 @@ def queues(state: State) -> Iterator[str]:
         for verb, queue in pool.queues.items():
             if fault := queue.fault():
                 yield f"queue {pool.decl.pool}/{verb}: {fault}"
-            for flight_id in queue.items():
+            for flight_id in queue.flights():
                 found[flight_id] += 1
                 flight = state.flights.get(flight_id)
                 if flight is None or flight.state != "queued":

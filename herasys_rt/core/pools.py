@@ -5,8 +5,7 @@ from __future__ import annotations
 from herasys_rt.core import flights, outcomes
 from herasys_rt.core.commands import StartBatch, WorkItem
 from herasys_rt.core.events import InstanceDown, InstanceUp, PoolDeclared, PoolFailed
-from herasys_rt.core.heap import IndexedHeap
-from herasys_rt.core.state import Batch, Flight, Instance, Pool, State
+from herasys_rt.core.state import Batch, Flight, Instance, Pool, State, Turn
 from herasys_rt.core.timers import clear_timer, longest_timeout_s, set_timer
 from herasys_rt.core.transitions import move
 
@@ -74,13 +73,12 @@ def dispatch(state: State, pool: Pool) -> None:
         head = pool.head()
         if head is None:
             return
-        queue, (_, _, _, first) = head
-        instance = choose(state, pool, state.flights[first])
+        instance = choose(state, pool, state.flights[head.flight])
         count = 1
         if decl.batched and decl.batch_limit > 1:
-            size = state.batching.size(len(queue), pool.idle_slots, decl.batch_limit)
+            size = state.batching.size(len(head.queue), pool.idle_slots, decl.batch_limit)
             count = max(1, min(size, decl.batch_limit))
-        start(state, pool, instance, take(state, pool, queue, instance, count))
+        start(state, pool, instance, take(state, pool, head, instance, count))
 
 
 def choose(state: State, pool: Pool, flight: Flight) -> Instance:
@@ -97,16 +95,21 @@ def choose(state: State, pool: Pool, flight: Flight) -> Instance:
 
 
 def take(
-    state: State, pool: Pool, queue: IndexedHeap, instance: Instance, count: int
+    state: State, pool: Pool, turn: Turn, instance: Instance, count: int
 ) -> list[Flight]:
-    """Up to ``count`` flights from the head of a queue, at least one; a later one that
-    should avoid the instance ends the batch while another instance is free."""
-    taken = [state.flights[queue.pop()]]
-    while len(taken) < count and (first := queue.first()) is not None:
-        flight = state.flights[first[3]]
+    """The flight whose turn it is and what goes next in its queue, up to ``count`` in
+    all; a later one that should avoid the instance ends the batch while another one is
+    free."""
+    queue = turn.queue
+    queue.serve(turn.flight, turn.stood, turn.at)
+    taken = [state.flights[turn.flight]]
+    while len(taken) < count and (place := queue.place()) is not None:
+        entry = queue.first()
+        assert entry is not None
+        flight = state.flights[entry[3]]
         if flight.avoid == instance.id and len(pool.free) > 1:
             break
-        queue.pop()
+        queue.serve(flight.id, place[3], queue)
         taken.append(flight)
     return taken
 
@@ -169,7 +172,8 @@ def _give_up(state: State, pool: Pool) -> None:
     error = pool.failure
     assert error is not None
     for queue in pool.queues.values():
-        while queue.first() is not None:
-            flight = state.flights[queue.pop()]
+        while (first := queue.first()) is not None:
+            queue.remove(first[3])
+            flight = state.flights[first[3]]
             flight.state = "waiting"
             outcomes.fail(state, flight, error)

@@ -245,6 +245,7 @@ class Lab:
         facts: dict[str, Fact] | None = None,
         deadline_s: float | None = None,
         labels: dict[str, str] | None = None,
+        tenant: str = "tenant",
     ) -> list[Command]:
         self.send(SpecRegistered(spec))
         return self.send(
@@ -252,7 +253,7 @@ class Lab:
                 run_id,
                 spec.id,
                 client,
-                "tenant",
+                tenant,
                 inputs or inline(salt.encode()),
                 signatures_of(spec, salt, run_id) if signed else (),
                 collections,

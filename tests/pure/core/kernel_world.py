@@ -102,6 +102,11 @@ class ModelRun:
     early: set[int] = field(default_factory=set[int])
 
 
+def tenant_of(inputs: Value) -> str:
+    """Equal inputs are of one tenant: tenants share no flights."""
+    return f"tenant-{inputs.digest[-1] % 2}"
+
+
 class KernelWorld:
     """Clients, engines and a database around a kernel, and what they hold against it."""
 
@@ -217,7 +222,7 @@ class KernelWorld:
             run_id,
             spec.id,
             f"client-{how % 3}",
-            "tenant",
+            tenant_of(inputs),
             inputs,
             signatures_of(spec, salt, run_id) if signed else (),
             collections_of(spec) if signed else (),
@@ -446,13 +451,38 @@ class KernelWorld:
         for batch in out:
             if not isinstance(batch, StartBatch):
                 continue
-            pool = self.state.pools[self.up[batch.instance][0]]
-            for verb, queue in pool.queues.items():
-                waiting = [self.wish(i) for i in queue.items()]
-                for at, item in enumerate(batch.items):
-                    same = self.state.flights[item.flight].verb == verb
-                    if waiting and (same or at == 0):
-                        assert self.wish(item.flight) <= min(waiting), "wrong order"
+            name = self.up[batch.instance][0]
+            pool = self.state.pools[name]
+            later = [
+                item.flight
+                for other in out[out.index(batch) + 1 :]
+                if isinstance(other, StartBatch) and self.up[other.instance][0] == name
+                for item in other.items
+            ]
+            for queue in pool.queues.values():
+                later += queue.flights()
+            for at, item in enumerate(batch.items):
+                rest = [i.flight for i in batch.items[at:]] + later
+                self.check_turn(item.flight, rest, any_class=at == 0)
+
+    def check_turn(self, flight: int, rest: list[int], *, any_class: bool) -> None:
+        """Of what is left it is this flight's turn: within its tenant none is more urgent,
+        and no other tenant was there first, as far as neither uses priorities."""
+        flights = self.state.flights
+        rest = [i for i in rest if any_class or flights[i].verb == flights[flight].verb]
+        tenant = self.tenant(flight)
+        mine = [self.wish(i) for i in rest if self.tenant(i) == tenant]
+        assert self.wish(flight) <= min(mine), "wrong order"
+        if not flights[flight].pool.favoured:
+            others = [self.wish(i) for i in rest if self.tenant(i) != tenant]
+            assert self.wish(flight) <= min(others, default=self.wish(flight)), (
+                "not its turn"
+            )
+
+    def tenant(self, flight_id: int) -> str:
+        payload = self.state.flights[flight_id].payload
+        assert payload is not None
+        return payload.tenant
 
     def wish(self, flight_id: int) -> tuple[int, int]:
         """How soon the most urgent run in a flight should be served."""

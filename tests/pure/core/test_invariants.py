@@ -75,14 +75,14 @@ def drop_from_queue(state: State) -> None:
 def stale_rank(state: State) -> None:
     flight = flight_in(state, "queued")
     flight.rank = (-9, 0.0, flight.arrival)
-    flight.pool.queues[flight.verb].update(flight.id, flight.rank)
+    flight.pool.rank_anew(flight)
 
 
 def broken_heap(state: State) -> None:
     queue = state.pools["llm"].queues["llm.generate"]
-    queue.push(10**9, (-99, 0.0, 0))
+    queue.push(10**9, (0, -99.0, 0), "tenant")
     queue.remove(10**9)
-    queue._entries.reverse()  # pyright: ignore[reportPrivateUsage]
+    queue._places._entries.reverse()  # pyright: ignore[reportPrivateUsage]
 
 
 def forget_member(state: State) -> None:

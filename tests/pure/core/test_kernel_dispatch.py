@@ -61,6 +61,26 @@ def test_priority_goes_before_arrival() -> None:
     assert served == ["r0", "urgent", "r1", "r2", "idle"]
 
 
+def test_a_priority_takes_nothing_from_another_tenant() -> None:
+    lab = Lab()
+    lab.submit("first", ANSWER, "0", tenant="a")
+    for name in ("b1", "a1", "b2", "a2"):
+        lab.submit(name, ANSWER, name, tenant=name[0])
+    lab.submit("a9", ANSWER, "a9", tenant="a", priority=9)
+    served = [end.run_id for end in lab.finish_all()]
+    assert served == ["first", "b1", "a9", "b2", "a1", "a2"]
+
+
+def test_a_low_priority_lets_only_its_own_tenant_pass() -> None:
+    lab = Lab()
+    lab.submit("first", ANSWER, "0", tenant="a")
+    lab.submit("a-", ANSWER, "a-", tenant="a", priority=-5)
+    for name in ("b1", "a1", "b2"):
+        lab.submit(name, ANSWER, name, tenant=name[0])
+    served = [end.run_id for end in lab.finish_all()]
+    assert served == ["first", "a1", "b1", "a-", "b2"]
+
+
 def test_a_flight_is_as_urgent_as_its_most_urgent_member() -> None:
     lab = Lab()
     fill(lab, 4, ANSWER)
