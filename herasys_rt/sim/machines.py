@@ -99,11 +99,6 @@ class Machines:
         """Built anew where it is needed: tables are large."""
         return _rebuilt, (self.cluster, self.model, self._backend, self._profile)
 
-    def kinds(self, pool: str) -> list[tuple[Kind, int]]:
-        """The different instances of a pool, and how many there are of each."""
-        groups = self._shapes[pool].groups
-        return [(self._kinds[(pool, group)], group.count) for group in groups]
-
     def of(self, pool: str) -> list[Machine]:
         """The instances of a pool."""
         return self._of[pool]
@@ -185,13 +180,13 @@ class Machines:
         """Refuse jobs that nothing here can execute. Errors: `ConfigError` with every
         fault and its numbers."""
         faults: dict[str, None] = {}
-        for job in jobs:
-            for step in job.steps:
-                split = self.cluster.split and step.verb == "llm.generate"
-                for stage in stages(step) if split else (step,):
-                    pool = self.pool_for(stage)
-                    if isinstance(pool, ErrorInfo):
-                        faults[pool.message] = None
+        different = {(s.verb, s.resource, s.model): s for job in jobs for s in job.steps}
+        for step in different.values():
+            split = self.cluster.split and step.verb == "llm.generate"
+            for stage in stages(step) if split else (step,):
+                pool = self.pool_for(stage)
+                if isinstance(pool, ErrorInfo):
+                    faults[pool.message] = None
         if faults:
             raise faulty(f"a workload for cluster {self.cluster.name}", list(faults))
 
