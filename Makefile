@@ -44,6 +44,8 @@ export PIP_ROOT_USER_ACTION ?= ignore
 
 DEMO_ARGS ?=
 TEST_ARGS ?=
+# The pure suite runs on every core; what needs real parts runs one test at a time.
+PURE_WORKERS ?= -n logical --maxprocesses 8
 
 .PHONY: help setup demo test check format pure rivals clean distclean
 
@@ -115,10 +117,10 @@ check: setup ## format, lint, types, and the pure suite with warnings as errors
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/basedpyright
-	$(PY) -m pytest tests/pure -W error $(TEST_ARGS)
+	$(PY) -m pytest tests/pure -W error $(PURE_WORKERS) $(TEST_ARGS)
 
 pure: setup ## the pure suite alone: no model, no database, no Ray
-	$(PY) -m pytest tests/pure -W error $(TEST_ARGS)
+	$(PY) -m pytest tests/pure -W error $(PURE_WORKERS) $(TEST_ARGS)
 
 format: setup ## format, and mend what lint can mend
 	$(VENV)/bin/ruff format .

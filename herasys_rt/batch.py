@@ -4,8 +4,9 @@
 
 Every input row is a JSON object with the workflow's inputs. Every output row is the
 run's report plus its row number, in the order of the input; a row that cannot run or
-fails carries its ``error`` and never stops the others. Works alone, beside a running
-runtime, and as a Ray job (``ray job submit --working-dir . -- python -m ...``).
+fails carries its ``error`` and never stops the others. NAME may be an agent. Works alone,
+beside a running runtime, and as a Ray job (``ray job submit --working-dir . -- python -m
+...``), where agents run in a frontend.
 
 The output is emptied once the runtime answers, and can be followed while it grows.
 

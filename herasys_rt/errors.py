@@ -10,6 +10,7 @@ HerasysError
 ├── RunError              a run started and did not succeed (CLI exit status 1)
 │   ├── NodeError             one operator failed
 │   │   └── PromptTooLongError    prompt + max_tokens exceed the context
+│   ├── FrontendLostError     the process that executed its agent is gone
 │   ├── RunCancelledError     somebody cancelled it
 │   └── ResultTimeoutError    the caller's patience ended; the run goes on
 ├── OverloadedError       the bounded queue is full; says when to retry
@@ -177,6 +178,13 @@ class PromptTooLongError(NodeError):
     """Prompt tokens plus max_tokens exceed the model's context length."""
 
     code = "prompt_too_long"
+
+
+class FrontendLostError(RunError):
+    """The process that executed the run's agent is gone; the run can be submitted again."""
+
+    code = "frontend_lost"
+    retryable = True
 
 
 class RunCancelledError(RunError):

@@ -26,7 +26,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
-    """A run: ``inputs`` is the encoded dict of its inputs, defaults filled in."""
+    """A run: ``inputs`` is the encoded dict of its inputs, defaults filled in; the other
+    fields are as in `events.RunSubmitted`."""
 
     run_id: str
     spec_id: str
@@ -36,11 +37,13 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     agent: bool = False
     priority: int = 0
     deadline_s: float | None = None
+    frontend: str = ""
+    labels: dict[str, str] = {}
 
 
 class Reveal(msgspec.Struct, frozen=True, tag=True):
     """The next piece of an agent's graph; ``inputs`` as in `Submit`, the rest as in
-    `events.NodesRevealed`."""
+    `events.NodesRevealed`. ``client`` is who executes the agent, as in `Abandon`."""
 
     run_id: str
     fragment: int
@@ -48,6 +51,7 @@ class Reveal(msgspec.Struct, frozen=True, tag=True):
     client: str
     inputs: bytes
     parents: tuple[tuple[int, str], ...] = ()
+    stream: bool = False
 
 
 class Abandon(msgspec.Struct, frozen=True, tag=True):
@@ -194,6 +198,59 @@ class ForgetClient(msgspec.Struct, frozen=True, tag=True):
     client: str
 
 
+# --- client -> frontend -------------------------------------------------------------
+class KnowAgent(msgspec.Struct, frozen=True, tag=True):
+    """An agent that runs to come refer to, as `dsl.shipping.packed_agent` made it."""
+
+    digest: bytes
+    data: bytes
+
+
+class StartAgent(msgspec.Struct, frozen=True, tag=True):
+    """Execute an agent for an accepted run; ``inputs`` as in `Submit`. ``stream``:
+    calls that stream are streamed."""
+
+    run_id: str
+    digest: bytes
+    inputs: bytes
+    stream: bool = False
+
+
+class StopAgent(msgspec.Struct, frozen=True, tag=True):
+    """The run has ended: cancel its coroutine if it still runs."""
+
+    run_id: str
+
+
+# --- frontend -> client; a client's own agents say the same within its process ------
+class CallStreams(msgspec.Struct, frozen=True, tag=True):
+    """An agent makes a call whose text is streamed: that of node ``node`` of the
+    fragment. Said before the fragment is revealed, in the order of the calls."""
+
+    run_id: str
+    fragment: int
+    node: int
+
+
+class CallStreamed(msgspec.Struct, frozen=True, tag=True):
+    """A call that streamed has ended; ``text`` is all of its text, None of one that
+    failed."""
+
+    run_id: str
+    fragment: int
+    text: str | None
+
+
+class AgentEnded(msgspec.Struct, frozen=True, tag=True):
+    """A coroutine has ended, with ``error`` or well: ``output`` is its encoded result,
+    ``origin`` names the (fragment, node id) that it came from."""
+
+    run_id: str
+    output: bytes = b""
+    origin: tuple[tuple[int, str], ...] = ()
+    error: ErrorInfo | None = None
+
+
 # --- scheduler, fuser and hosts -> client -------------------------------------------
 class Welcome(msgspec.Struct, frozen=True, tag=True):
     """Answer to `Hello`; ``door`` is the fuser's endpoint, None while it is away."""
@@ -212,12 +269,14 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
 
 
 class Piece(msgspec.Struct, frozen=True, tag=True):
-    """Text of a node of a run: ``text`` starts at character ``offset`` of the whole."""
+    """Text of a node of a run (of an agent's: of that fragment): ``text`` starts at
+    character ``offset`` of the whole."""
 
     run_id: str
     node: int
     offset: int
     text: str
+    fragment: int = 0
 
 
 class StatusReply(msgspec.Struct, frozen=True, tag=True):
@@ -259,6 +318,8 @@ ToHost = (
     | commands.AddSubscriber
     | Stop
 )
+ToFrontend = KnowAgent | StartAgent | StopAgent | Stop
+FromAgent = CallStreams | CallStreamed | AgentEnded
 ToClient = (
     Welcome
     | Route
@@ -270,4 +331,5 @@ ToClient = (
     | commands.RefuseRun
     | commands.FinishRun
     | commands.FinishFragment
+    | FromAgent
 )

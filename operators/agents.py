@@ -8,7 +8,7 @@ from typing import Any
 
 from herasys_rt.dsl import Tool
 from herasys_rt.dsl.agent import AgentRun, SubAgent, agent
-from herasys_rt.errors import UsageError
+from herasys_rt.errors import GraphError, NodeError, UsageError
 from operators.structured import choose_tool
 
 _SYSTEM = (
@@ -33,9 +33,10 @@ def react(
     its schema, or answers; after ``max_steps`` calls it must answer. Gives the answer's
     text. ``act_first`` makes the first round use a tool: small models tend to guess.
     Every call is kept in ``run.state["steps"]`` as tool, arguments and result. A tool
-    that fails is told to the model as its result; what else fails ends the agent. Use it
-    inside an agent: ``await run.call(react(question, tools=[...]))``.
-    Errors: `UsageError` without tools or with a ``max_steps`` below 1.
+    that fails, or that does not take its arguments after all, is told to the model as its
+    result; what else fails ends the agent. Use it inside an agent:
+    ``await run.call(react(question, tools=[...]))``.
+    Errors: `UsageError` without tools, for what is none, or with a ``max_steps`` below 1.
     """
     if not tools or max_steps < 1:
         raise UsageError(
@@ -43,6 +44,12 @@ def react(
             f"max_steps={max_steps}",
             hint="Pass functions decorated with @tool.",
         )
+    for given in tools:
+        if not isinstance(given, Tool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"react takes tools, not a {type(given).__name__}",
+                hint="Pass functions decorated with @tool.",
+            )
     by_name = {tool.name: tool for tool in tools}
 
     @agent(name="react", max_calls=2 * max_steps + 1)
@@ -79,9 +86,7 @@ def react(
 
 async def _acted(run: AgentRun, tool: Tool[..., Any], arguments: dict[str, Any]) -> str:
     """The tool's result, or what went wrong in it, as text for the model."""
-    from herasys_rt.errors import NodeError
-
     try:
         return str(await run.call(tool(**arguments)))
-    except NodeError as e:
+    except (NodeError, GraphError) as e:  # a schema does not say all that a tool checks
         return f"error: {e.message}"

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
 
@@ -24,6 +25,12 @@ from tests.leftovers import GRACE_S, no_new_threads
 
 _PURE = Path(__file__).parent / "pure"
 _REAL = Path(__file__).parent / "real"
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile(
+    "suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("suite")
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -33,6 +33,16 @@ JsonOption = Annotated[
     ),
 ]
 
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="KEY=VALUE",
+        help="Your own words about the run, kept in its report. Give it once per label.",
+        show_default=False,
+    ),
+]
+
 WorkflowArgument = Annotated[
     str,
     typer.Argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,6 +62,7 @@ def profile(
         from herasys_rt.cli import runtime
         from herasys_rt.costs.profile import profile_text
 
+        _check_path(out)
         effort = profiling.QUICK if quick else profiling.FULL
         with runtime.connect(loaded, None, output.say) as client:
             found = profiling.profile_client(
@@ -87,16 +89,31 @@ def _drop(config: Config, dsn: str, collection: str) -> None:
         store.drop(collection)
 
 
-def _write(path: Path, text: str) -> None:
+def _check_path(path: Path) -> None:
+    """Before minutes of measuring: what they find must have a place to go."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise _unwritable(path, e.strerror) from e
+    place = path if path.exists() else path.parent
+    if path.is_dir() or not os.access(place, os.W_OK):
+        why = "it is a folder" if path.is_dir() else f"{place} may not be written to"
+        raise _unwritable(path, why)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
         path.write_text(text, encoding="utf-8")
     except OSError as e:
-        raise EnvironmentFaultError(
-            f"the profile {path} cannot be written: {e.strerror}",
-            hint="Give --out a path that can be written.",
-            path=str(path),
-        ) from e
+        raise _unwritable(path, e.strerror) from e
+
+
+def _unwritable(path: Path, why: str | None) -> EnvironmentFaultError:
+    return EnvironmentFaultError(
+        f"the profile {path} cannot be written: {why}",
+        hint="Give --out a path that can be written.",
+        path=str(path),
+    )
 
 
 def _pools(profile: Profile) -> list[dict[str, Any]]:

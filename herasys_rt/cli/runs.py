@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from herasys_rt.cli.options import ConfigOption, JsonOption, WorkflowArgument, read_config
+from herasys_rt.cli.options import (
+    ConfigOption,
+    JsonOption,
+    LabelOption,
+    WorkflowArgument,
+    read_config,
+)
 from herasys_rt.cli.output import Output, report_error
 from herasys_rt.errors import (
     ErrorInfo,
@@ -68,6 +74,7 @@ def run(
         str | None,
         typer.Option(help="Whose run it is; tenants share nothing.", show_default=False),
     ] = None,
+    label: LabelOption = None,
     config: ConfigOption = None,
     json: JsonOption = None,
 ) -> int:
@@ -83,16 +90,21 @@ def run(
     herasys run examples/stdlib_rag.py:rag -i question='What is zlib?' --stream
 
     herasys run examples/stdlib_rag.py:rag -i question=@question.txt --json
+
+    herasys run examples/hello.py:hello -i name=Ada --label team=search --json
     """
     with Output(json, _NO_REPORT) as output:
+        from herasys_rt.graph.labels import parsed_labels
+
         workflow, values = _prepare(target, inputs or [])
+        labels = parsed_labels(label or [])
         loaded = read_config(config)
         from herasys_rt.cli import runtime
 
         with runtime.connect(loaded, tenant, output.say) as client:
-            run_ = client.submit(workflow, _stream=stream, **values)
-            report = _await(run_, output, stream, timeout)
-        return _finish(report, output, streamed=stream)
+            run_ = client.submit(workflow, _stream=stream, _labels=labels, **values)
+            report, said = _await(run_, output, stream, timeout)
+        return _finish(report, output, said)
 
 
 def _prepare(target: str, pairs: Sequence[str]) -> tuple[AnyWorkflow, dict[str, Any]]:
@@ -128,16 +140,17 @@ def split_pairs(pairs: Sequence[str]) -> dict[str, str]:
 
 def _await(
     run_: Run, output: Output, stream: bool, timeout_s: float | None
-) -> dict[str, Any]:
-    """The run's report. Whatever ends the waiting early cancels the run."""
+) -> tuple[dict[str, Any], str]:
+    """The run's report, and the text that was streamed. Whatever ends the waiting early
+    cancels the run."""
     try:
         if stream:
-            _print_stream(run_, output, timeout_s)
-            return run_.report()
+            said = _print_stream(run_, output, timeout_s)
+            return run_.report(), said
         if output.json or not output.progress.is_terminal:
-            return run_.report(timeout_s)
+            return run_.report(timeout_s), ""
         with output.progress.status("running"):
-            return run_.report(timeout_s)
+            return run_.report(timeout_s), ""
     except BaseException as e:
         _cancel(run_)
         if isinstance(e, ResultTimeoutError) and timeout_s is not None:
@@ -157,8 +170,9 @@ def _too_late(run_: Run, timeout_s: float) -> ResultTimeoutError:
     )
 
 
-def _print_stream(run_: Run, output: Output, timeout_s: float | None) -> None:
-    """Pieces as they come. How the run ended is its report's to say, not the stream's.
+def _print_stream(run_: Run, output: Output, timeout_s: float | None) -> str:
+    """Pieces as they come; gives all of them. How the run ended is its report's to say,
+    not the stream's.
 
     Errors: `ResultTimeoutError`, once the run is cancelled for taking too long.
     """
@@ -173,13 +187,13 @@ def _print_stream(run_: Run, output: Output, timeout_s: float | None) -> None:
         if timeout_s is None
         else threading.Timer(min(timeout_s, threading.TIMEOUT_MAX), give_up)
     )
-    said = False
+    said: list[str] = []
     try:
         if patience is not None:
             patience.start()
         for piece in run_.stream():
             output.write(piece)
-            said = said or bool(piece)
+            said.append(piece)
     except HerasysError as e:
         if late.is_set():
             raise _too_late(run_, timeout_s or 0.0) from e
@@ -187,16 +201,16 @@ def _print_stream(run_: Run, output: Output, timeout_s: float | None) -> None:
         if patience is not None:
             patience.cancel()
             patience.join()
-        if said:
+        if any(said):
             output.write("\n")
+    return "".join(said)
 
 
-def _finish(report: dict[str, Any], output: Output, *, streamed: bool) -> int:
-    """Print a report; the exit status."""
+def _finish(report: dict[str, Any], output: Output, said: str) -> int:
+    """Print a report, and the answer unless it was ``said`` already; the exit status."""
     succeeded = report["status"] == "succeeded"
     console = output.console
-    said = streamed and isinstance(report["output"], str)
-    if succeeded and not said and output.in_words:
+    if succeeded and (not said or said != report["output"]) and output.in_words:
         _print_output(report["output"], output)
     sources = report.get("sources") or []
     if sources:

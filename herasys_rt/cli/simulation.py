@@ -7,139 +7,43 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from herasys_rt.cli import simulation_options as options
 from herasys_rt.cli.options import JsonOption
 from herasys_rt.cli.output import Output
-from herasys_rt.errors import ConfigError
+from herasys_rt.errors import ConfigError, EnvironmentFaultError
 
 if TYPE_CHECKING:
     from herasys_rt.policies.presets import Preset
     from herasys_rt.sim.clusters import Cluster
     from herasys_rt.sim.compare import Row
-    from herasys_rt.sim.experiment import Experiment, Load, Outcome
+    from herasys_rt.sim.experiment import Experiment, Outcome
     from herasys_rt.sim.machines import Machines
     from herasys_rt.sim.metrics import Summary
     from herasys_rt.workloads.arrivals import Workload
 
 _DIGITS = 6
 _DEFAULT = "testbed-4x4090"
-
-WorkloadOption = Annotated[
-    str,
-    typer.Option(
-        "--workload",
-        "-w",
-        metavar="NAME|FILE.yaml",
-        help="Runs that come: rag, rag_rerank, web, mixed, mixed_long, docs, sharegpt, "
-        "bfcl, lats, agents_mixed, or a file.",
-    ),
-]
-ClusterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        "-c",
-        metavar="NAME|FILE.yaml",
-        help="Machines: testbed-4x4090 (what it is without this option), hetero-1, "
-        "hetero-2, homog-h200, homog-a100, or a file; with --profile those that were "
-        "measured.",
-        show_default=False,
-    ),
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="NAME",
-        help="What the LLM pools serve: llama-3-8b, llama-3.1-70b, qwen3-235b-a22b, "
-        "qwen3-coder-30b-a3b, smollm2-135m. Without it the cluster's own.",
-        show_default=False,
-    ),
-]
-OrderingOption = Annotated[
-    str,
-    typer.Option(
-        "--ordering",
-        metavar="NAME",
-        help="Which node next: fcfs, workflow_fcfs, depth, srtf, llf, plas, atlas; or a "
-        "preset: static_split.",
-    ),
-]
-PlacementOption = Annotated[
-    str,
-    typer.Option(
-        "--placement",
-        metavar="NAME",
-        help="On which instance: least_loaded, round_robin.",
-    ),
-]
-CompareOption = Annotated[
-    str | None,
-    typer.Option(
-        "--compare",
-        metavar="POLICY,POLICY,...",
-        help="Compare policies on the same runs: orderings, ORDERING+PLACEMENT, presets.",
-        show_default=False,
-    ),
-]
-ConcurrencyOption = Annotated[
-    int | None,
-    typer.Option(
-        "--concurrency",
-        metavar="K",
-        help="A closed loop of K clients instead of arrivals at a rate.",
-        show_default=False,
-    ),
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="FOLDER",
-        help="Write records, charts, a timeline or a table here.",
-        show_default=False,
-    ),
-]
+_SEEDS, _MOST_SEEDS = 10, 10_000
 
 
 def simulate(
-    workload: WorkloadOption = "rag",
-    cluster: ClusterOption = None,
-    model: ModelOption = None,
-    ordering: OrderingOption = "workflow_fcfs",
-    placement: PlacementOption = "least_loaded",
-    seed: Annotated[int, typer.Option("--seed", help="Of everything drawn.")] = 0,
-    runs: Annotated[
-        int | None,
-        typer.Option("--runs", metavar="N", help="How many.", show_default=False),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            "--rate", metavar="R", help="Runs a second, Poisson.", show_default=False
-        ),
-    ] = None,
-    concurrency: ConcurrencyOption = None,
-    compare: CompareOption = None,
-    seeds: Annotated[
-        int, typer.Option("--seeds", metavar="N", help="Seeds of --compare.")
-    ] = 10,
-    out: OutOption = None,
-    profile: Annotated[
-        Path | None,
-        typer.Option(
-            "--profile",
-            metavar="FILE",
-            help="Times measured by 'herasys profile' instead of the catalogues', and "
-            "without --cluster also the machines that they were measured on.",
-            show_default=False,
-        ),
-    ] = None,
+    workload: options.WorkloadOption = "rag",
+    cluster: options.ClusterOption = None,
+    model: options.ModelOption = None,
+    ordering: options.OrderingOption = None,
+    placement: options.PlacementOption = None,
+    seed: options.SeedOption = 0,
+    runs: options.RunsOption = None,
+    rate: options.RateOption = None,
+    concurrency: options.ConcurrencyOption = None,
+    compare: options.CompareOption = None,
+    seeds: options.SeedsOption = None,
+    slo: options.SloOption = 5.0,
+    out: options.OutOption = None,
+    profile: options.ProfileOption = None,
+    backend: options.BackendOption = "auto",
     json: JsonOption = None,
 ) -> None:
     """Simulate a workload on a cluster: the kernel and policies are the live ones.
@@ -158,25 +62,67 @@ def simulate(
     herasys simulate -w rag --profile profile.yaml --concurrency 8
     """
     with Output(json) as output:
-        from herasys_rt.policies.presets import preset
         from herasys_rt.sim.experiment import Experiment, Load
 
-        machines = _machines(cluster, model, profile)
-        chosen = _workload(workload)
-        load = Load(runs, rate, concurrency)
-        if compare is not None:
-            names = [name.strip() for name in compare.split(",") if name.strip()]
-            presets = [preset(name, placement) for name in names]
-            _compare(output, chosen, machines, presets, seed, seeds, load, out)
-            return
-        experiment = Experiment(chosen, machines, preset(ordering, placement), seed, load)
-        _one(output, experiment, out)
+        presets = _presets(ordering, placement, compare, seeds)
+        machines = _machines(cluster, model, profile, backend)
+        chosen, load = _workload(workload), Load(runs, rate, concurrency)
+        experiments = [
+            Experiment(chosen, machines, policy, seed + i, load, slo=slo)
+            for policy in presets
+            for i in range(1 if compare is None else seeds or _SEEDS)
+        ]
+        if compare is None:
+            _one(output, experiments[0], out)
+        else:
+            _compare(output, experiments, out)
+
+
+def _presets(
+    ordering: str | None, placement: str | None, compare: str | None, seeds: int | None
+) -> list[Preset]:
+    """The policies that are asked for: one, or those to compare.
+
+    Errors: `ConfigError`, also for options that would count for nothing.
+    """
+    from herasys_rt.policies import DEFAULTS
+    from herasys_rt.policies.presets import preset
+
+    if compare is None:
+        if seeds is not None:
+            raise ConfigError(
+                "--seeds goes with --compare; one simulation has one seed",
+                hint="Leave it out, or name policies after --compare.",
+            )
+        one = preset(ordering or DEFAULTS.ordering, placement or DEFAULTS.placement)
+        if placement not in (None, one.policies.placement):
+            raise ConfigError(
+                f"{one.name} places by {one.policies.placement} itself, and --placement "
+                f"says {placement}",
+                hint="Leave --placement out.",
+            )
+        return [one]
+    if ordering is not None:
+        raise ConfigError(
+            f"--ordering {ordering} and --compare {compare} exclude each other",
+            hint="Name every policy after --compare.",
+        )
+    names = [name.strip() for name in compare.split(",") if name.strip()]
+    found = [preset(name, placement or DEFAULTS.placement) for name in names]
+    count = _SEEDS if seeds is None else seeds
+    if not found or not 1 <= count <= _MOST_SEEDS:
+        raise ConfigError(
+            f"{len(found)} policies over {count:,} seeds cannot be compared",
+            hint=f"Name policies after --compare, and 1 to {_MOST_SEEDS:,} seeds.",
+        )
+    return list(dict.fromkeys(found))
 
 
 def _one(output: Output, experiment: Experiment, out: Path | None) -> None:
     from herasys_rt.sim.experiment import jobs_of, simulate
 
-    count = len(jobs_of(experiment))
+    count = len(jobs_of(experiment))  # refuses what cannot be, before anything starts
+    _make_folder(out)
     with _bar(output, "runs", count) as advance:
         outcome = simulate(experiment, spans=out is not None, progress=advance)
     told = _told(outcome)
@@ -186,45 +132,29 @@ def _one(output: Output, experiment: Experiment, out: Path | None) -> None:
     output.emit({**told, "error": None})
 
 
-def _compare(
-    output: Output,
-    workload: Workload,
-    machines: Machines,
-    presets: list[Preset],
-    first: int,
-    seeds: int,
-    load: Load,
-    out: Path | None,
-) -> None:
+def _compare(output: Output, experiments: list[Experiment], out: Path | None) -> None:
     from herasys_rt.sim.compare import heading, rows_of, simulate_all, table
-    from herasys_rt.sim.experiment import Experiment, jobs_of
+    from herasys_rt.sim.experiment import jobs_of
     from herasys_rt.sim.records import write_file
 
-    if seeds < 1 or not presets:
-        raise ConfigError(
-            f"{len(presets)} policies over {seeds} seeds are nothing to compare",
-            hint="Name policies after --compare, and at least one seed.",
-        )
-    experiments = [
-        Experiment(workload, machines, chosen, first + i, load)
-        for chosen in presets
-        for i in range(seeds)
-    ]
-    runs = len(jobs_of(experiments[0]))  # refuses what cannot be, before anything starts
+    first = experiments[0]
+    seeds = list(dict.fromkeys(experiment.seed for experiment in experiments))
+    runs = len(jobs_of(first))  # refuses what cannot be, before anything starts
+    _make_folder(out)
     with _bar(output, "simulations", len(experiments)) as advance:
         outcomes = simulate_all(experiments, os.cpu_count() or 1, advance)
     rows = rows_of(outcomes)
-    text = f"{heading(experiments[0], seeds)}\n\n{table(rows)}"
+    text = f"{heading(first, len(seeds))}\n\n{table(rows)}"
     output.console.print(text, markup=False, highlight=False, soft_wrap=True)
     if out is not None:
         write_file(out / "table.md", text.encode())
         _charts(output, outcomes, out)
     output.emit(
         {
-            "workload": workload.name,
-            "cluster": machines.cluster.name,
-            "model": machines.model,
-            "seeds": list(range(first, first + seeds)),
+            "workload": first.workload.name,
+            "cluster": first.machines.cluster.name,
+            "model": first.machines.served,
+            "seeds": seeds,
             "runs": runs,
             "policies": [_row(row) for row in rows],
             "error": None,
@@ -232,15 +162,24 @@ def _compare(
     )
 
 
-def _machines(cluster: str | None, model: str | None, profile: Path | None) -> Machines:
+def _machines(
+    cluster: str | None, model: str | None, profile: Path | None, backend: str
+) -> Machines:
     from herasys_rt.costs.profile import read_profile
     from herasys_rt.sim.machines import Machines
     from herasys_rt.sim.profiled import profiled_cluster
 
+    if profile is not None and backend != "auto":
+        raise ConfigError(
+            f"--backend {backend} is for catalogued times; --profile gives measured ones",
+            hint="Leave one of them out.",
+        )
     measured = read_profile(profile) if profile is not None else None
     if cluster is None and measured is not None:
-        return Machines(profiled_cluster(measured), model or "", profile=measured)
-    return Machines(_cluster(cluster or _DEFAULT), model or "", profile=measured)
+        shape = profiled_cluster(measured)
+    else:
+        shape = _cluster(_DEFAULT if cluster is None else cluster)
+    return Machines(shape, model or "", backend=backend, profile=measured)
 
 
 def _cluster(name: str) -> Cluster:
@@ -268,7 +207,7 @@ def _told(outcome: Outcome) -> dict[str, Any]:
         "policy": experiment.preset.name,
         "workload": experiment.workload.name,
         "cluster": experiment.machines.cluster.name,
-        "model": experiment.machines.model,
+        "model": experiment.machines.served,
         "seed": experiment.seed,
         "runs": summary.runs,
         **{name: _number(getattr(summary, name)) for name in _FIGURES},
@@ -319,6 +258,20 @@ def _print(output: Output, told: dict[str, Any], summary: Summary) -> None:
     output.console.print(table, highlight=False)
 
 
+def _make_folder(out: Path | None) -> None:
+    """Before anything is simulated: hours of it must not end without a place to go."""
+    if out is None:
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise EnvironmentFaultError(
+            f"the folder {out} cannot be made: {e.strerror}",
+            hint="Give --out a folder that can be written.",
+            path=str(out),
+        ) from e
+
+
 def _write(output: Output, outcome: Outcome, out: Path) -> None:
     from herasys_rt.sim.records import records_text, write_file
     from herasys_rt.sim.timeline import timeline
@@ -330,7 +283,6 @@ def _write(output: Output, outcome: Outcome, out: Path) -> None:
 
 
 def _charts(output: Output, outcomes: list[Outcome], out: Path) -> None:
-    from herasys_rt.errors import EnvironmentFaultError
     from herasys_rt.sim.charts import attainment_chart, latency_chart
     from herasys_rt.sim.records import RunRecord
 
@@ -357,7 +309,9 @@ def _bar(output: Output, what: str, total: int) -> Iterator[Callable[[int], None
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Elapsed())
     step = max(1, total // 200)
-    with Progress(*columns, console=output.progress, transient=True) as progress:
+    console = output.progress
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         task = progress.add_task(what, total=total)
 
         def advance(done: int) -> None:

@@ -1,15 +1,18 @@
-"""Where agents run in a client: their coroutines on one event loop of the client's own.
+"""Where agents run: their coroutines on one event loop of this process's own.
 
 Each await of `AgentRun.call` is a fragment: sent through the link, answered by the
 scheduler with its outcome. The loop runs in a thread, so that agents work alike under
-blocking and asynchronous callers.
+blocking and asynchronous callers, and in a client as in a frontend.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-import traceback
+from collections.abc import Callable
+from traceback import walk_tb
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from herasys_rt.client.run import Run
@@ -24,26 +27,49 @@ from herasys_rt.errors import (
     error_from_info,
 )
 from herasys_rt.graph import codec
+from herasys_rt.graph.checks import finite_fault
 from herasys_rt.graph.spec import WorkflowSpec, node_refs
+from herasys_rt.messages import AgentEnded, CallStreamed, CallStreams, FromAgent
 
 if TYPE_CHECKING:
     from herasys_rt.client.link import Link
 
+log = logging.getLogger(__name__)
+
+_END_S = 5.0
+"""How long coroutines that were cancelled may take to end before they are left behind."""
+
 
 class AgentLoop:
-    """The event loop that a client's agents run on; started with the first agent."""
+    """The event loop that agents run on; started with the first agent.
 
-    def __init__(self, link: Link) -> None:
+    ``tell`` takes what agents say of themselves, on the loop's thread.
+    """
+
+    def __init__(self, link: Link, tell: Callable[[FromAgent], None]) -> None:
         self._link = link
+        self._tell = tell
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def start(self, run: Run, agent: Agent[...], inputs: dict[str, Any]) -> None:
-        """Run an agent for a run that is being submitted."""
+    def place(self, agent: Agent[...]) -> str:
+        """The frontend that will execute the agent: none, it runs here."""
+        return ""
+
+    def start(
+        self,
+        run: Run,
+        agent: Agent[...],
+        inputs: dict[str, Any],
+        *,
+        frontend: str = "",
+        stream: bool = False,
+    ) -> None:
+        """Run an agent for a run that is being submitted; the run's end ends it."""
         loop = self._running_loop()
-        session = _Session(run, self._link, loop)
-        run.on_fragment = session.tell
+        session = _Session(run, self._link, loop, self._tell, stream)
+        run.on_fragment = session.answer
         future = asyncio.run_coroutine_threadsafe(session.drive(agent, inputs), loop)
 
         def end(_: Run) -> None:
@@ -69,54 +95,103 @@ class AgentLoop:
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()
-            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            if left:
+                loop.run_until_complete(asyncio.wait(left, timeout=_END_S))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
         finally:
             loop.close()
 
     def close(self) -> None:
-        """Cancel what still runs and stop. Idempotent."""
+        """Cancel what still runs and stop. Idempotent.
+
+        A coroutine that does not end by then, as it holds up the loop or takes no cancel,
+        is left behind.
+        """
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:
             loop.call_soon_threadsafe(loop.stop)
-            self._thread.join()
+            self._thread.join(2 * _END_S)
+            if self._thread.is_alive():
+                log.warning("an agent does not end and was left behind: is it blocking?")
 
 
 class _Session:
     """The fragments of one agent's run; is the agent's `Revealer`."""
 
-    def __init__(self, run: Run, link: Link, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        run: Run,
+        link: Link,
+        loop: asyncio.AbstractEventLoop,
+        tell: Callable[[FromAgent], None],
+        stream: bool,
+    ) -> None:
         self._run = run
         self._link = link
         self._loop = loop
+        self._tell = tell
+        self._stream = stream
         self._next = 0
-        self._open: dict[int, tuple[WorkflowSpec, asyncio.Future[FinishFragment]]] = {}
+        self._open: dict[int, asyncio.Future[FinishFragment]] = {}
 
     async def drive(self, agent: Agent[...], inputs: dict[str, Any]) -> None:
-        """Execute the agent and tell the scheduler how it ended."""
-        error: ErrorInfo | None = None
+        """Execute the agent and tell how it ended."""
+        run_id = self._run.id
         try:
             output, origin = await agent.execute(self, inputs)
-            codec.encode(output)
-            self._run.agent_output = (output, origin)
+            ended = AgentEnded(run_id, _encoded(agent.name, output), tuple(sorted(origin)))
         except asyncio.CancelledError:
             error = ErrorInfo("cancelled", f"agent {agent.name!r} was cancelled")
+            ended = AgentEnded(run_id, error=error)
         except HerasysError as e:
-            error = e.info()
+            ended = AgentEnded(run_id, error=e.info())
         except Exception as e:
-            error = _user_error(agent.name, e)
-        self._link.close_run(self._run, error)
+            ended = AgentEnded(run_id, error=_user_error(agent.name, e))
+        self._tell(ended)
 
     async def reveal(
-        self, spec: WorkflowSpec, inputs: dict[str, Any], parents: Origin
+        self,
+        spec: WorkflowSpec,
+        inputs: dict[str, Any],
+        parents: Origin,
+        streamed: str | None = None,
     ) -> Revealed:
         """See `dsl.agent.Revealer.reveal`."""
+        if self._run.done():  # Nobody would answer what a coroutine does after its run.
+            raise RunCancelledError(
+                f"run {self._run.id} has ended and takes no more steps",
+                hint="Clean up after a run without steps.",
+            )
         number, self._next = self._next, self._next + 1
+        encoded = codec.encode(inputs)
+        if streamed is None or not self._stream:
+            return await self._execute(number, spec, inputs, encoded, parents)
+        self._tell(CallStreams(self._run.id, number, spec.index[streamed]))
+        text: str | None = None
+        try:
+            revealed = await self._execute(
+                number, spec, inputs, encoded, parents, stream=True
+            )
+            text = revealed.value
+            return revealed
+        finally:
+            self._tell(CallStreamed(self._run.id, number, text))
+
+    async def _execute(
+        self,
+        number: int,
+        spec: WorkflowSpec,
+        inputs: dict[str, Any],
+        encoded: bytes,
+        parents: Origin,
+        *,
+        stream: bool = False,
+    ) -> Revealed:
         answer: asyncio.Future[FinishFragment] = self._loop.create_future()
-        self._open[number] = (spec, answer)
-        self._link.reveal(self._run, number, spec, codec.encode(inputs), sorted(parents))
+        self._open[number] = answer
+        self._link.reveal(self._run, number, spec, encoded, sorted(parents), stream=stream)
         try:
             message = await answer
         except asyncio.CancelledError:
@@ -126,14 +201,14 @@ class _Session:
             del self._open[number]
         return _revealed(spec, message, inputs)
 
-    def tell(self, message: FinishFragment) -> None:
+    def answer(self, message: FinishFragment) -> None:
         """A fragment ended; called on the link's thread."""
         self._loop.call_soon_threadsafe(self._settle, message)
 
     def _settle(self, message: FinishFragment) -> None:
         found = self._open.get(message.fragment)
-        if found is not None and not found[1].done():
-            found[1].set_result(message)
+        if found is not None and not found.done():
+            found.set_result(message)
 
 
 def _revealed(
@@ -158,13 +233,31 @@ def _revealed(
     return Revealed(output["output"], origin)
 
 
+def _encoded(agent: str, output: Any) -> bytes:
+    """The result as it travels. Errors: `CodecError` naming the agent, also for numbers
+    that are not finite, which no JSON has."""
+    fault = codec.fault_of(output, "it") or finite_fault(output, "it")
+    if fault:
+        raise codec.CodecError(
+            f"the result of agent {agent!r} cannot be given: {fault}",
+            hint="Give None, bool, int, float, str, list, dict or ndarray.",
+        )
+    return codec.encode(output)
+
+
 def _user_error(agent: str, error: Exception) -> ErrorInfo:
     """An exception of the agent's own code: its type, message and place."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if "herasys_rt" not in f.filename] or list(frames)
-    place = f" at {ours[-1].filename}:{ours[-1].lineno}" if ours else ""
+    frames = [(_file_of(frame), line) for frame, line in walk_tb(error.__traceback__)]
+    ours = [(file, line) for file, line in frames if "herasys_rt" not in file] or frames
+    place = " at {}:{}".format(*ours[-1]) if ours else ""
     return ErrorInfo(
         "agent_failed",
         f"agent {agent!r} raised {type(error).__name__}: {error}{place}",
         "Mend the agent's code, or catch the error in it.",
     )
+
+
+def _file_of(frame: FrameType) -> str:
+    """Code that travelled has lost the name of its file; its module still knows it."""
+    file = frame.f_code.co_filename
+    return str(frame.f_globals.get("__file__") or file) if file.startswith("<") else file

@@ -9,11 +9,11 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from herasys_rt.client.client import Client, connect
+from herasys_rt.client.client import Client, HasSpec, connect
 from herasys_rt.client.run import Run
 from herasys_rt.config import load_config
 from herasys_rt.dsl.loading import load_workflow
@@ -24,6 +24,7 @@ from herasys_rt.errors import (
     InternalError,
     UsageError,
 )
+from herasys_rt.graph.labels import parsed_labels
 from herasys_rt.graph.spec import WorkflowSpec
 
 SUCCEEDED, FAILED, USAGE, SOME_ROWS_FAILED = 0, 1, 2, 3
@@ -34,12 +35,17 @@ Row = str | bytes
 
 
 def run_rows(
-    client: Client, spec: WorkflowSpec, rows: Iterable[Row], concurrency: int
+    client: Client,
+    workflow: HasSpec | WorkflowSpec,
+    rows: Iterable[Row],
+    concurrency: int,
+    labels: Mapping[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """One report per non-blank row, in order. ``rows`` is read as far as it is needed."""
     faults: dict[int, ErrorInfo] = {}
     for number, run in enumerate(
-        client.map(spec, _inputs(rows, faults), concurrency=concurrency), start=1
+        client.map(workflow, _inputs(rows, faults), concurrency=concurrency, labels=labels),
+        start=1,
     ):
         yield _outcome(number, run, faults.pop(number, None))
 
@@ -118,6 +124,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-i", "--input", required=True, help="JSON Lines, or - for stdin")
     parser.add_argument("-o", "--output", required=True, help="JSON Lines, or - for stdout")
     parser.add_argument("--concurrency", type=int, default=8, help="runs at once (8)")
+    parser.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a label of every run; once per label",
+    )
+    parser.add_argument(
+        "--frontends",
+        type=int,
+        metavar="N",
+        help="processes of the cluster that execute agents (in a Ray job 1; else 0: "
+        "they run in this process)",
+    )
     parser.add_argument("--config", type=Path, help="for a private runtime")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--debug", action="store_true", help="tracebacks")
@@ -125,7 +145,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(args: argparse.Namespace) -> int:
-    spec = load_workflow(args.workflow).spec
+    workflow = load_workflow(args.workflow)
+    labels = parsed_labels(args.label)
     if args.concurrency < 1:
         raise UsageError(
             f"--concurrency must be at least 1, not {args.concurrency}",
@@ -137,10 +158,12 @@ def _run(args: argparse.Namespace) -> int:
         _check_output(args.output, given)
         # Opening empties the output: only when nothing but the runs can fail any more.
         with (
-            connect(config, on_progress=lambda _: None) as client,
+            connect(config, frontends=args.frontends, on_progress=lambda _: None) as client,
             _open_output(args.output) as out,
         ):
-            for report in run_rows(client, spec, _lines(given), args.concurrency):
+            for report in run_rows(
+                client, workflow, _lines(given), args.concurrency, labels
+            ):
                 _write(out, json.dumps(report, ensure_ascii=False) + "\n", args.output)
                 tally.count(report)
             tally.close()

@@ -16,24 +16,32 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from herasys_rt.client.agents import AgentLoop
+from herasys_rt.client.frontend import Frontend
+from herasys_rt.client.hosting import HostedAgents
 from herasys_rt.client.link import Link
 from herasys_rt.client.run import AsyncRun, Run
 from herasys_rt.config import Config
 from herasys_rt.dsl.agent import Agent
 from herasys_rt.errors import HerasysError, InputError
 from herasys_rt.graph import codec
+from herasys_rt.graph.labels import checked_labels
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.graph.validation import check_inputs
 from herasys_rt.ids import new_id
+
+if TYPE_CHECKING:
+    from herasys_rt.runtime.attach import Attachment
 
 _BUFFERED_RUNS = 1000
 """Finished runs that `map` keeps for a slow consumer before it stops submitting."""
 
 
 _NAME_LIMIT = 200
+_MOST_FRONTENDS = 256
+_PRIORITY_MAX = 2**31 - 1
 
 _FEEDER_PATIENCE_S = 1.0
 """How long leaving `map` waits for its thread, which may be reading an input."""
@@ -53,16 +61,22 @@ class Client:
 
     ``kind`` says what it is connected to: ``daemon``, ``private``, ``cluster``, ``job``;
     ``dsn`` how to reach the runtime's database (empty when that is not known here).
+    Agents run in this process, or where ``hosted`` has them executed.
     """
 
     def __init__(
-        self, link: Link, kind: str, release: Callable[[], None], dsn: str = ""
+        self,
+        link: Link,
+        kind: str,
+        release: Callable[[], None],
+        dsn: str = "",
+        hosted: HostedAgents | None = None,
     ) -> None:
         self._link = link
         self.kind = kind
         self.dsn = dsn
         self._release = release
-        self._agents = AgentLoop(link)
+        self._agents = hosted or AgentLoop(link, link.hear)
         self._closed = False
         _open_clients.add(self)
 
@@ -75,25 +89,26 @@ class Client:
         _run_id: str | None = None,
         _priority: int = 0,
         _deadline_s: float | None = None,
+        _labels: Mapping[str, str] | None = None,
         **inputs: Any,
     ) -> Run:
         """Start a run and return its handle at once.
 
         ``_stream`` makes `Run.stream` yield text as it is produced. ``_priority`` comes
         before the order of arrival, higher first. ``_deadline_s`` fails the run with
-        ``deadline_exceeded`` when it has not ended by then. ``_run_id`` repeats
-        a submission: a run id is executed once, and while its run is at work the same
-        handle comes back. Errors: `InputError` before anything runs, `RuntimeStateError`.
+        ``deadline_exceeded`` when it has not ended by then. ``_labels`` are up to 16
+        short texts by name, kept with the run and in its report; they decide nothing.
+        ``_run_id`` repeats a submission: a run id is executed once, and while its run is
+        at work the same handle comes back. Errors: `InputError` before anything runs,
+        `UsageError` for an agent that cannot be sent to its frontend,
+        `RuntimeStateError`.
         """
-        if _deadline_s is not None and not 0 < _deadline_s < math.inf:
-            raise InputError(
-                f"a deadline is a number of seconds above 0, not {_deadline_s}",
-                hint="Leave it out for none.",
-            )
+        _check_options(_stream, _priority, _deadline_s)
         return self._start(
             workflow,
             inputs,
             _run_id,
+            labels=_labels,
             stream=_stream,
             priority=_priority,
             deadline_s=_deadline_s,
@@ -104,17 +119,31 @@ class Client:
         workflow: HasSpec | WorkflowSpec,
         inputs: Mapping[str, Any],
         run_id: str | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        stream: bool = False,
         **options: Any,
     ) -> Run:
         spec = _spec_of(workflow)
         checked = check_inputs(spec, inputs)
+        words = checked_labels(labels)
         if run_id is not None:
             _check_name("run id", run_id)
-        run = Run(run_id or new_id("run"), spec, checked, self._link)
-        message = self._link.make_submit(run.id, spec, codec.encode(checked), **options)
+        agent = _agent_of(workflow) if spec.agent else None
+        place = self._agents.place(agent) if agent is not None else ""
+        run = Run(run_id or new_id("run"), spec, checked, self._link, words)
+        message = self._link.make_submit(
+            run.id,
+            spec,
+            codec.encode(checked),
+            stream=stream,
+            frontend=place,
+            labels=words,
+            **options,
+        )
         started = self._link.submit(run, spec, message)
-        if spec.agent and started is run:
-            self._agents.start(run, _agent_of(workflow), checked)
+        if agent is not None and started is run:
+            self._agents.start(run, agent, checked, frontend=place, stream=stream)
         return started
 
     def map(
@@ -123,28 +152,37 @@ class Client:
         inputs: Iterable[Mapping[str, Any]],
         *,
         concurrency: int = 8,
+        labels: Mapping[str, str] | None = None,
     ) -> Iterator[Run]:
         """Run a workflow over many inputs, at most ``concurrency`` at once.
 
         Yields ended runs in the order of their inputs; a run that failed raises from its
         own `Run.result`. ``inputs`` is read as far as it is worked on. Leaving the
         iteration early cancels what still runs. Inputs that do not fit yield a run that
-        failed with `InputError`. Errors: `InputError` for a ``concurrency`` below 1.
+        failed with `InputError`. Every run gets the ``labels``. Errors: `InputError` for
+        a ``concurrency`` below 1 and labels that are none.
         """
-        return self.map_many(((workflow, one) for one in inputs), concurrency=concurrency)
+        jobs = ((workflow, one) for one in inputs)
+        return self.map_many(jobs, concurrency=concurrency, labels=labels)
 
     def map_many(
         self,
         jobs: Iterable[tuple[HasSpec | WorkflowSpec, Mapping[str, Any]]],
         *,
         concurrency: int = 8,
+        labels: Mapping[str, str] | None = None,
     ) -> Iterator[Run]:
         """As `map`, over (workflow, inputs) pairs."""
-        return _Window(self, jobs, concurrency).results()
+        return _Window(self, jobs, concurrency, checked_labels(labels)).results()
 
-    def failed_run(self, workflow: HasSpec | WorkflowSpec, error: HerasysError) -> Run:
+    def failed_run(
+        self,
+        workflow: HasSpec | WorkflowSpec,
+        error: HerasysError,
+        labels: dict[str, str] | None = None,
+    ) -> Run:
         """A run that has already ended with ``error``; it never leaves this process."""
-        run = Run(new_id("run"), _spec_of(workflow), {}, self._link)
+        run = Run(new_id("run"), _spec_of(workflow), {}, self._link, labels)
         run.fail(error.info())
         return run
 
@@ -201,6 +239,27 @@ def _check_name(what: str, name: object) -> None:
         )
 
 
+def _check_options(stream: object, priority: object, deadline_s: object) -> None:
+    """A message with fields of other types is dropped on its way. Errors: `InputError`."""
+    if type(stream) is not bool:
+        raise InputError(
+            f"_stream is True or False, not {stream!r:.60}", hint="Leave it out for False."
+        )
+    if type(priority) is not int or not -_PRIORITY_MAX <= priority <= _PRIORITY_MAX:
+        raise InputError(
+            f"a priority is a whole number of 32 bits, not {priority!r:.60}",
+            hint="Leave it out for 0; higher comes first.",
+        )
+    if deadline_s is None:
+        return
+    number = isinstance(deadline_s, int | float) and not isinstance(deadline_s, bool)
+    if not number or not 0 < cast("float", deadline_s) < math.inf:
+        raise InputError(
+            f"a deadline is a number of seconds above 0, not {deadline_s!r:.60}",
+            hint="Leave it out for none.",
+        )
+
+
 def _named(inputs: object) -> Mapping[str, Any]:
     if isinstance(inputs, Mapping):
         return cast("Mapping[str, Any]", inputs)
@@ -231,6 +290,7 @@ class _Window:
         client: Client,
         jobs: Iterable[tuple[HasSpec | WorkflowSpec, Mapping[str, Any]]],
         concurrency: int,
+        labels: dict[str, str],
     ) -> None:
         if type(concurrency) is not int or concurrency < 1:
             raise InputError(
@@ -239,6 +299,7 @@ class _Window:
             )
         self._client = client
         self._jobs = jobs
+        self._labels = labels
         self._free = threading.Semaphore(concurrency)
         self._room = threading.Semaphore(concurrency + _BUFFERED_RUNS)
         self._changed = threading.Condition()
@@ -308,9 +369,9 @@ class _Window:
 
     def _submit(self, workflow: HasSpec | WorkflowSpec, inputs: Mapping[str, Any]) -> Run:
         try:
-            return self._client._start(workflow, _named(inputs))
+            return self._client._start(workflow, _named(inputs), labels=self._labels)
         except HerasysError as e:
-            return self._client.failed_run(workflow, e)
+            return self._client.failed_run(workflow, e, self._labels)
 
 
 class AsyncClient:
@@ -333,6 +394,7 @@ class AsyncClient:
         _run_id: str | None = None,
         _priority: int = 0,
         _deadline_s: float | None = None,
+        _labels: Mapping[str, str] | None = None,
         **inputs: Any,
     ) -> AsyncRun:
         """See `Client.submit`."""
@@ -343,6 +405,7 @@ class AsyncClient:
                 _run_id=_run_id,
                 _priority=_priority,
                 _deadline_s=_deadline_s,
+                _labels=_labels,
                 **inputs,
             )
         )
@@ -353,9 +416,11 @@ class AsyncClient:
         inputs: Iterable[Mapping[str, Any]],
         *,
         concurrency: int = 8,
+        labels: Mapping[str, str] | None = None,
     ) -> AsyncIterator[AsyncRun]:
         """See `Client.map`."""
-        window = _Window(self._client, ((workflow, one) for one in inputs), concurrency)
+        jobs = ((workflow, one) for one in inputs)
+        window = _Window(self._client, jobs, concurrency, checked_labels(labels))
         runs = window.results()
         asked: asyncio.Future[Run | None] | None = None
         try:
@@ -390,6 +455,7 @@ def connect(
     config: Config | None = None,
     *,
     tenant: str = "default",
+    frontends: int | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> Client:
     """Connect to the runtime: the background one, the Ray job's, or a private one.
@@ -398,30 +464,61 @@ def connect(
     private runtime is started with ``config`` (None: the laptop defaults) and ends with
     the client; ``on_progress`` hears how it comes up, and without it one line on standard
     error says that it begins, where that is a screen. ``tenant`` is the connection's
-    isolation scope. Errors: `InputError` for a tenant that is no name,
+    isolation scope.
+
+    ``frontends`` says how many processes of the cluster execute this client's agents, 0
+    that they run in this process; None is 1 inside a Ray job and 0 elsewhere. They start
+    with the first agent and end with the client.
+
+    Errors: `InputError` for a tenant that is no name or a count that is none,
     `EnvironmentFaultError` and its kinds, `ConfigError`, `UnknownModelError`.
     """
     from herasys_rt.runtime.attach import attach
 
     _check_name("tenant", tenant)
+    _check_frontends(frontends)
     found = attach(config, on_progress)
+    count = found.frontends if frontends is None else frontends
+    link: Link | None = None
     try:
         link = Link(found.scheduler, tenant)
         link.open()  # Closes itself when nobody answers.
+        hosted = _hosted(link, found, tenant, count) if count else None
     except BaseException:
+        if link is not None:
+            link.close()
         found.release()
         raise
-    return Client(link, found.kind, found.release, found.dsn)
+    return Client(link, found.kind, found.release, found.dsn, hosted)
+
+
+def _hosted(link: Link, found: Attachment, tenant: str, count: int) -> HostedAgents:
+    from herasys_rt.runtime.frontend import Frontends
+
+    leave = found.join_ray()
+    keeper = Frontends(count, Frontend, (found.scheduler, link.endpoint, tenant))
+    return HostedAgents(link, keeper, leave)
+
+
+def _check_frontends(count: object) -> None:
+    """Errors: `InputError`."""
+    if count is None or (type(count) is int and 0 <= count <= _MOST_FRONTENDS):
+        return
+    raise InputError(
+        f"frontends is a whole number from 0 to {_MOST_FRONTENDS}, not {count!r:.60}",
+        hint="Leave it out: agents run in this process, in a Ray job in one of their own.",
+    )
 
 
 async def connect_async(
     config: Config | None = None,
     *,
     tenant: str = "default",
+    frontends: int | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> AsyncClient:
     """The asynchronous twin of `connect`."""
     client = await asyncio.to_thread(
-        connect, config, tenant=tenant, on_progress=on_progress
+        connect, config, tenant=tenant, frontends=frontends, on_progress=on_progress
     )
     return AsyncClient(client)

@@ -13,13 +13,18 @@ from herasys_rt.client.run import Run
 from herasys_rt.core.commands import AcceptRun, FinishFragment, FinishRun, RefuseRun
 from herasys_rt.core.events import SpecRegistered
 from herasys_rt.errors import ErrorInfo, RuntimeStateError
+from herasys_rt.graph import codec
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.ids import new_id
 from herasys_rt.links import Endpoint, Inbox, Outbox, host_identity
 from herasys_rt.messages import (
     Abandon,
+    AgentEnded,
+    CallStreamed,
+    CallStreams,
     Cancel,
     Close,
+    FromAgent,
     Gone,
     Goodbye,
     Hello,
@@ -53,15 +58,14 @@ class Link:
 
     The door is the fuser, or the scheduler while the fuser is away; when it changes,
     what was not accepted yet is sent again (a run id is taken once, whoever brings it).
+    ``name`` identifies this end of it; empty: a fresh one.
     """
 
-    def __init__(self, scheduler: Endpoint, tenant: str) -> None:
-        self._id = new_id("client")
+    def __init__(self, scheduler: Endpoint, tenant: str, name: str = "") -> None:
+        self._id = name or new_id("client")
         self._scheduler = scheduler
         self._outbox = Outbox()
-        self._inbox: Inbox[ToClient] = Inbox(
-            *_socket_place(scheduler), ToClient, tcp_host=_tcp_host(scheduler)
-        )
+        self._inbox: Inbox[ToClient] = inbox_for(scheduler, "client", ToClient)
         self._watch = self._outbox.watch(scheduler)
         self._hello = Hello(self._id, self._inbox.endpoint, tenant)
         self._lock = threading.RLock()
@@ -97,6 +101,11 @@ class Link:
             self.close()
             raise
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where this end listens."""
+        return self._inbox.endpoint
+
     # --- sending (any thread) -------------------------------------------------------
     def submit(self, run: Run, spec: WorkflowSpec, message: Submit) -> Run:
         """Send a run; gives the run of that id that is at work already, if there is one.
@@ -124,9 +133,13 @@ class Link:
         spec: WorkflowSpec,
         inputs: bytes,
         parents: list[tuple[int, str]],
+        *,
+        stream: bool = False,
     ) -> None:
         """Send a piece of an agent's graph; the run's ``on_fragment`` gets the answer."""
-        message = Reveal(run.id, fragment, spec.id, self._id, inputs, tuple(parents))
+        message = Reveal(
+            run.id, fragment, spec.id, self._id, inputs, tuple(parents), stream
+        )
         with self._lock:
             if run.id not in self._runs or self._closed:
                 return  # The run has ended, and its coroutine is being told.
@@ -146,9 +159,30 @@ class Link:
         """An agent's coroutine has ended."""
         with self._lock:
             if run.id in self._runs and not self._closed:
-                closing = Close(run.id, self._id, error)
-                self._closing[run.id] = closing
+                # The first word counts, also when it has to be said again.
+                closing = self._closing.setdefault(run.id, Close(run.id, self._id, error))
                 self._outbox.post(self._door, closing)
+        self._flush()
+
+    def adopt(self, run: Run) -> None:
+        """Take part in an agent's run that another link submitted, until `release`.
+        Errors: `RuntimeStateError` when the runtime is gone."""
+        with self._lock:
+            self._check_open()
+            self._runs[run.id] = run
+
+    def release(self, run_id: str) -> Run | None:
+        """Let go of an adopted run; None when it was let go before."""
+        return self._forget(run_id)
+
+    def dismiss(self, frontend: str, orders: Endpoint | None) -> None:
+        """A frontend of this client, which took orders at ``orders``, is gone: the
+        runtime need not wait for it."""
+        if orders is not None:
+            self._inbox.remove_neighbour(orders)
+        with self._lock:
+            if not self._closed:
+                self._outbox.post(self._door, Goodbye(frontend))
         self._flush()
 
     def _post_submit(self, spec: WorkflowSpec, message: Submit | Reveal) -> None:
@@ -226,9 +260,12 @@ class Link:
         takers = {
             FinishRun: self._finish,
             FinishFragment: self._fragment,
-            AcceptRun: lambda m: self._unaccepted.pop(m.run_id, None),
+            AcceptRun: self._accept,
             RefuseRun: self._refuse,
             Piece: self._piece,
+            CallStreams: self.hear,
+            CallStreamed: self.hear,
+            AgentEnded: self.hear,
             Welcome: self._welcome,
             Route: lambda m: self._reroute(m.door),
             StatusReply: self._status_reply,
@@ -282,6 +319,28 @@ class Link:
             run = self._runs.get(message.run_id)
         if run is not None and run.on_fragment is not None:
             run.on_fragment(message)
+
+    def _accept(self, message: AcceptRun) -> None:
+        self._unaccepted.pop(message.run_id, None)
+        run = self._runs.get(message.run_id)
+        if run is not None:
+            run.accept()
+
+    def hear(self, message: FromAgent) -> None:
+        """What the agent of a run says: one of this process, or one in a frontend."""
+        run = self._runs.get(message.run_id)
+        if run is None:
+            return  # It has ended, and its coroutine is being told.
+        match message:
+            case CallStreams():
+                run.open_part(message.fragment, message.node)
+            case CallStreamed():
+                run.close_part(message.fragment, message.text)
+            case AgentEnded():
+                if message.error is None:
+                    output = codec.decode(message.output)
+                    run.agent_output = (output, frozenset(message.origin))
+                self.close_run(run, message.error)
 
     def _refuse(self, message: RefuseRun) -> None:
         with self._lock:
@@ -389,11 +448,17 @@ class Link:
         self._inbox.close()
 
 
-def _socket_place(scheduler: Endpoint) -> tuple[Path, str]:
-    """Beside the scheduler's socket, so that it is gone with the runtime at the latest."""
+def inbox_for(scheduler: Endpoint, name: str, kind: Any) -> Inbox[Any]:
+    """An inbox that everybody reaches who reaches the scheduler.
+
+    Its socket is beside the scheduler's, so that it is gone with the runtime at the
+    latest.
+    """
+    tcp_host = _tcp_host(scheduler)
     if scheduler.host == host_identity():
-        return Path(scheduler.ipc.removeprefix("ipc://")).parent, "client"
-    return Path(tempfile.gettempdir()), "herasys-client"
+        folder = Path(scheduler.ipc.removeprefix("ipc://")).parent
+        return Inbox(folder, name, kind, tcp_host=tcp_host)
+    return Inbox(Path(tempfile.gettempdir()), f"herasys-{name}", kind, tcp_host=tcp_host)
 
 
 def _tcp_host(scheduler: Endpoint) -> str:

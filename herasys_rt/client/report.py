@@ -28,6 +28,7 @@ class RunReport(msgspec.Struct, frozen=True):
     failed_node: str
     latency_s: float
     nodes: tuple[NodeRecord, ...]
+    labels: dict[str, str] = {}
 
     @classmethod
     def of(
@@ -55,6 +56,7 @@ class RunReport(msgspec.Struct, frozen=True):
             failed_node=message.failed_node,
             latency_s=latency_s,
             nodes=message.nodes,
+            labels=message.labels,
         )
 
     @classmethod
@@ -83,18 +85,24 @@ class RunReport(msgspec.Struct, frozen=True):
             failed_node=message.failed_node,
             latency_s=latency_s,
             nodes=nodes,
+            labels=message.labels,
         )
 
     @classmethod
     def without_nodes(
-        cls, run_id: str, status: str, error: ErrorInfo, latency_s: float
+        cls,
+        run_id: str,
+        status: str,
+        error: ErrorInfo,
+        latency_s: float,
+        labels: dict[str, str],
     ) -> RunReport:
         """The report of a run that never reached the kernel or lost it."""
-        return cls(run_id, status, None, [], {}, error, "", latency_s, ())
+        return cls(run_id, status, None, [], {}, error, "", latency_s, (), labels)
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints."""
-        return {
+        told = {
             "run_id": self.run_id,
             "status": self.status,
             "output": plain(self.output),
@@ -104,6 +112,9 @@ class RunReport(msgspec.Struct, frozen=True):
             "latency_s": round(self.latency_s, 6),
             "nodes": [_node_json(node) for node in self.nodes],
         }
+        if self.labels:
+            told["labels"] = dict(self.labels)
+        return told
 
 
 def plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from herasys_rt.client.parts import Parts
 from herasys_rt.client.report import RunReport
 from herasys_rt.core.commands import FinishFragment, FinishRun
 from herasys_rt.dsl.tracked import NOWHERE, Origin
@@ -37,24 +38,33 @@ class Run:
     """One execution of a workflow. Made by `Client.submit`; safe from any thread."""
 
     def __init__(
-        self, run_id: str, spec: WorkflowSpec, inputs: dict[str, Any], link: Link
+        self,
+        run_id: str,
+        spec: WorkflowSpec,
+        inputs: dict[str, Any],
+        link: Link,
+        labels: dict[str, str] | None = None,
     ) -> None:
         self.id = run_id
+        self.labels = labels or {}
         self._spec = spec
         self._inputs = inputs
         self._link = link
         self._submitted_s = time.monotonic()
         self._changed = threading.Condition()
         self._callbacks: list[DoneCallback] = []
+        self._accepted = False
+        self._when_accepted: DoneCallback | None = None
         self._watchers: list[Callable[[], object]] = []
         self._report: RunReport | None = None
-        self._streamed = _streamed_node(spec)
         self.on_fragment: Callable[[FinishFragment], None] | None = None
         """Of an agent's run: where its fragments' outcomes go."""
         self.agent_output: tuple[Any, Origin] = (None, NOWHERE)
         """Of an agent's run: its result and the nodes it came from."""
         self._text: list[str] = []
-        self._length = 0
+        self._parts = Parts()
+        if not spec.agent:
+            self._parts.open(0, _streamed_node(spec))
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self._spec.name!r}: {self.status}>"
@@ -85,7 +95,8 @@ class Run:
     def report(self, timeout_s: float | None = None) -> dict[str, Any]:
         """The whole outcome as JSON data, also of a run that failed.
 
-        Keys: run_id, status, output, sources, usage, error, latency_s, nodes.
+        Keys: run_id, status, output, sources, usage, error, latency_s, nodes; labels
+        of a run that was given some.
         ``timeout_s`` as in `result`. Errors: `ResultTimeoutError`, `InputError`.
         """
         return self._wait(timeout_s).to_json()
@@ -99,8 +110,10 @@ class Run:
         """Text pieces of the output as they are produced; together they are the result.
 
         Ends when the run does. Runs submitted without streaming yield their text at
-        once; a workflow with several outputs streams none of them. Errors: as `result`,
-        also in the middle.
+        once; a workflow with several outputs streams none of them. An agent streams the
+        texts of its calls ``run.call(step, stream=True)``, in the order of the calls, and
+        nothing after them; one that makes none yields its result, if that is a text, at
+        once. Errors: as `result`, also in the middle.
         """
         more = threading.Event()
         with self._watched(more.set):
@@ -120,10 +133,10 @@ class Run:
             taken += len(fresh)
             if fresh:
                 yield "".join(fresh)
-            elif report is None:
+            elif report is None and not self._parts.diverged:
                 yield None
             else:
-                yield from self._rest_of_stream("".join(self._text[:taken]), report)
+                self._check_stream(report)
                 return
 
     @contextlib.contextmanager
@@ -138,20 +151,16 @@ class Run:
             with self._changed:
                 self._watchers.remove(wake)
 
-    def _rest_of_stream(self, streamed: str, report: RunReport) -> Iterator[str]:
-        if report.error is not None:
+    def _check_stream(self, report: RunReport | None) -> None:
+        """Raise what a stream ends with, if not well."""
+        if report is not None and report.error is not None:
             raise self.failure(report)
-        output = report.output
-        if not isinstance(output, str):
-            return
-        if not output.startswith(streamed):
+        if self._parts.diverged:
             raise RunError(
                 f"run {self.id} was repeated after a loss and its text changed",
                 hint="Take the text from result(); what was streamed is void.",
                 code="stream_diverged",
             )
-        if output[len(streamed) :]:
-            yield output[len(streamed) :]
 
     def cancel(self) -> None:
         """Ask for the run to stop; `result` then raises `RunCancelledError`. Does
@@ -201,14 +210,41 @@ class Run:
     # --- what the link tells --------------------------------------------------------
     def take_piece(self, piece: Piece) -> None:
         """More text; what is already here (a repeated attempt) is dropped."""
-        if piece.node != self._streamed:
-            return
         with self._changed:
-            fresh = piece.text[max(0, self._length - piece.offset) :]
-            if piece.offset <= self._length and fresh:
-                self._text.append(fresh)
-                self._length += len(fresh)
-                self._tell_change()
+            self._show(self._parts.take(piece))
+
+    def open_part(self, fragment: int, node: int) -> None:
+        """A call of an agent streams: the text of that node is shown next."""
+        with self._changed:
+            self._show(self._parts.open(fragment, node))
+
+    def close_part(self, fragment: int, text: str | None) -> None:
+        """A call that streams has ended; ``text`` is all of it, None of one that failed."""
+        with self._changed:
+            self._show(self._parts.close(fragment, text))
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._text.append(text)
+        if text or self._parts.diverged:
+            self._tell_change()
+
+    def accept(self) -> None:
+        """The scheduler has taken the run."""
+        with self._changed:
+            self._accepted = True
+            callback, self._when_accepted = self._when_accepted, None
+        if callback is not None:
+            callback(self)
+
+    def when_accepted(self, callback: DoneCallback) -> None:
+        """Call ``callback(run)`` once the scheduler has taken the run, on the link's
+        thread; at once when it has. One callback."""
+        with self._changed:
+            if not self._accepted:
+                self._when_accepted = callback
+                return
+        callback(self)
 
     def finish(self, message: FinishRun) -> None:
         """The run ended."""
@@ -220,7 +256,17 @@ class Run:
 
     def fail(self, error: ErrorInfo, status: str = "failed") -> None:
         """The run ended without the scheduler's word (refused, runtime gone)."""
-        self._settle(RunReport.without_nodes(self.id, status, error, self.latency_s()))
+        self._settle(
+            RunReport.without_nodes(self.id, status, error, self.latency_s(), self.labels)
+        )
+
+    def _last_text(self, output: Any) -> str:
+        """What is still to be shown of a run that gave ``output``."""
+        if len(self._parts) and self._spec.agent:
+            return self._parts.close_all()
+        if self._spec.agent:
+            self._parts.open(0, -1)
+        return self._parts.close(0, output if isinstance(output, str) else None)
 
     def latency_s(self) -> float:
         """Seconds since the run was submitted."""
@@ -230,6 +276,8 @@ class Run:
         with self._changed:
             if self._report is not None:
                 return
+            if report.error is None:
+                self._show(self._last_text(report.output))
             self._report = report
             callbacks, self._callbacks = self._callbacks, []
             self._tell_change()
@@ -257,12 +305,12 @@ def _check_timeout(timeout_s: float | None) -> None:
         )
 
 
-def _streamed_node(spec: WorkflowSpec) -> int | None:
-    """The node whose text is the output; None when the output is more than one text."""
+def _streamed_node(spec: WorkflowSpec) -> int:
+    """The node whose text is the output; -1 when the output is more than one text."""
     output = spec.outputs.get("output")
     if len(spec.outputs) == 1 and isinstance(output, NodeRef):
-        return spec.index.get(output.node)
-    return None
+        return spec.index.get(output.node, -1)
+    return -1
 
 
 class AsyncRun:

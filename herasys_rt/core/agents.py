@@ -108,9 +108,10 @@ def _answer(
     state: State, run: Run, event: NodesRevealed, status: RunStatus, error: ErrorInfo
 ) -> None:
     """End a fragment of which nothing happened."""
+    assert run.agent is not None
     state.ledger.discard(event.inputs)
     state.out.append(
-        FinishFragment(run.id, run.client, event.fragment, status, (), error=error)
+        FinishFragment(run.id, run.agent.executor, event.fragment, status, (), error=error)
     )
 
 

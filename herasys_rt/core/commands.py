@@ -132,10 +132,13 @@ class FinishRun(msgspec.Struct, frozen=True, tag=True):
     """Of output nodes inside regions: their outputs, in items' order."""
     skipped: tuple[int, ...] = ()
     """Output nodes on a branch that was not taken."""
+    labels: dict[str, str] = {}
+    """What the run was submitted with."""
 
 
 class FinishFragment(msgspec.Struct, frozen=True, tag=True):
-    """A fragment of an agent's run ended; fields as in `FinishRun`."""
+    """A fragment of an agent's run ended; fields as in `FinishRun`. ``client`` is who
+    executes the agent: a frontend, or the run's client itself."""
 
     run_id: str
     client: str

@@ -48,6 +48,7 @@ def finish(
                 failed_node,
                 gathered,
                 skipped,
+                run.labels,
             )
         )
         _let_go(state, fragment, nodes)
@@ -57,7 +58,7 @@ def finish(
     state.out.append(
         FinishFragment(
             run.id,
-            run.client,
+            run.agent.executor,
             fragment.number,
             status,
             records,
@@ -91,7 +92,11 @@ def end_run(
     records: list[NodeRecord] = []
     for _, of_fragment in sorted(run.agent.records.items()):
         records += of_fragment
-    state.out.append(FinishRun(run.id, run.client, status, tuple(records), error=error))
+    state.out.append(
+        FinishRun(
+            run.id, run.client, status, tuple(records), error=error, labels=run.labels
+        )
+    )
     if status == "succeeded":
         remaining.run_ended(state, run)
     count_run(state, status)

@@ -85,6 +85,10 @@ class RunSubmitted(msgspec.Struct, frozen=True, tag=True):
     """Of the inputs that conditions and regions ask for."""
     agent: bool = False
     """The run's graph is revealed while it runs; it ends with `RunClosed`."""
+    frontend: str = ""
+    """Who executes the agent and hears of its fragments; empty: ``client`` itself."""
+    labels: dict[str, str] = {}
+    """The submitter's own words about the run: kept with it, never looked at."""
     seconds: tuple[float, ...] = ()
     """Predicted per node, in spec order, below 0 where nothing is known of one; empty:
     nothing is predicted."""
@@ -141,7 +145,8 @@ class RunCancelled(msgspec.Struct, frozen=True, tag=True):
 
 
 class ClientGone(msgspec.Struct, frozen=True, tag=True):
-    """A client went away; its runs are cancelled."""
+    """A client went away: its runs are cancelled, and runs of others whose agents it
+    executed as a frontend fail."""
 
     client: str
 

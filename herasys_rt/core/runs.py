@@ -116,10 +116,13 @@ def cancel(state: State, run_id: str, reason: str) -> None:
 
 
 def client_gone(state: State, client: str) -> None:
-    """Cancel every run of a client."""
+    """Cancel every run of a client, and fail those whose agents it executed for others."""
     for run in list(state.clients.get(client, {}).values()):
         error = _cancelled(run.id, f"client {client} is gone")
         ends.end_run(state, run, "cancelled", error)
+    for run in list(state.runs.values()):
+        if run.agent is not None and run.agent.executor == client:
+            ends.end_run(state, run, "failed", _orphaned(run.id, client))
 
 
 def overdue(state: State, run: Run) -> None:
@@ -245,7 +248,8 @@ def _admit(state: State, event: RunSubmitted) -> Run:
         arrived_s=state.now,
         seq=state.next_run,
         deadline_s=event.deadline_s,
-        agent=Agent() if event.agent else None,
+        agent=Agent(event.frontend or event.client) if event.agent else None,
+        labels=event.labels,
     )
     state.next_run += 1
     remaining.track(state, run, event.spec_id)
@@ -292,6 +296,15 @@ def _cancelled(run_id: str, reason: str) -> ErrorInfo:
     return ErrorInfo("cancelled", f"run {run_id} was cancelled: {reason}")
 
 
+def _orphaned(run_id: str, frontend: str) -> ErrorInfo:
+    return ErrorInfo(
+        "frontend_lost",
+        f"{frontend}, which executed the agent of run {run_id}, is gone",
+        "Submit the run again.",
+        retryable=True,
+    )
+
+
 def _end_unstarted(state: State, event: RunSubmitted, reason: str) -> None:
     """A run whose cancel came first: accepted and ended, nothing of it happens."""
     plan = state.plans.get(event.spec_id)
@@ -305,6 +318,15 @@ def _end_unstarted(state: State, event: RunSubmitted, reason: str) -> None:
     state.ledger.discard(event.inputs)
     state.totals.runs_accepted += 1
     state.out.append(AcceptRun(event.run_id, event.client))
-    state.out.append(FinishRun(event.run_id, event.client, "cancelled", (), error=error))
+    state.out.append(
+        FinishRun(
+            event.run_id,
+            event.client,
+            "cancelled",
+            (),
+            error=error,
+            labels=event.labels,
+        )
+    )
     ends.count_run(state, "cancelled")
     ends.remember(state, state.ended, event.run_id, None)

@@ -68,6 +68,7 @@ def _members() -> dict[int, Node]:
 class Run:
     """A run being executed: ``seq`` is its place in the order of arrival, ``fragments``
     are its open pieces by number, ``size`` counts the nodes of all of them so far.
+    ``labels`` are carried for whoever reads records; nothing is decided by them.
 
     A static run has exactly the fragment 0 and ends with it. ``agent`` is set for a run
     whose graph is revealed piece by piece.
@@ -82,6 +83,7 @@ class Run:
     seq: int
     deadline_s: float | None = None
     agent: Agent | None = None
+    labels: dict[str, str] = field(default_factory=dict[str, str])
     size: int = 0
     fragments: dict[int, Fragment] = field(default_factory=dict[int, "Fragment"])
     progress: Progress | None = None
@@ -91,8 +93,10 @@ class Run:
 @dataclass(slots=True, eq=False)
 class Agent:
     """What is kept of an agent's run: ``records`` of its ended fragments by number, and
-    ``early``, the latest fragments cancelled before they were revealed."""
+    ``early``, the latest fragments cancelled before they were revealed. ``executor`` is
+    the client or frontend where its coroutine is."""
 
+    executor: str
     records: dict[int, tuple[NodeRecord, ...]] = field(
         default_factory=dict[int, tuple[NodeRecord, ...]]
     )

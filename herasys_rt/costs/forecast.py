@@ -31,7 +31,7 @@ class ProfileForecast:
 
     def _node_s(self, node: NodeSpec, inputs: Mapping[str, Any]) -> float:
         service = self._service(node.resource, node.model)
-        if service is None or (service.steps is None and node.verb not in service.batches):
+        if service is None or not service.knows(node.verb):
             return UNKNOWN_S
         return service.predicted_s(node.verb, work_of(node, inputs))
 

@@ -29,23 +29,25 @@ class ServiceModel:
     """Times of one instance of a pool.
 
     ``steps`` are a language model's iterations, ``batches`` by verb what a batch of
-    another engine takes, ``fixed_s`` what a verb takes of which nothing else is known.
-    ``control_s`` is what a node takes between its engine and its client: links,
-    scheduling.
+    another engine takes; a verb that is in neither has no known time. ``control_s`` is
+    what a node takes between its engine and its client: links, scheduling.
     """
 
     resource: str
     steps: StepTimes | None
     batches: Mapping[str, BatchTimes]
-    fixed_s: float = 0.0
     control_s: float = 0.0
     token_budget: int = 0
     """Most tokens of one iteration of a language model; 0: not known."""
 
     def batch_s(self, verb: str, items: int, tokens: int) -> float:
-        """Seconds of one batch of ``items`` with ``tokens`` in all."""
-        times = self.batches.get(verb)
-        return times.batch_s(items, tokens) if times is not None else self.fixed_s
+        """Seconds of one batch of ``items`` with ``tokens`` in all, of a verb in
+        ``batches``."""
+        return self.batches[verb].batch_s(items, tokens)
+
+    def knows(self, verb: str) -> bool:
+        """Whether a verb's time is known."""
+        return self.steps is not None or verb in self.batches
 
     def predicted_s(self, verb: str, work: Work, batch: int = 1) -> float:
         """Engine seconds of a node, beside ``batch - 1`` others like it.
@@ -72,13 +74,11 @@ def catalogue_service(
     tp: int = 1,
     share: float = 1.0,
     backend: str = "auto",
-    fixed_s: float = 0.0,
-    token_budget: int = 0,
 ) -> ServiceModel:
     """The service model of a pool as it is declared.
 
-    ``gpu`` None is a CPU, on which no language model is in the catalogue. ``fixed_s`` is
-    for search and tools, whose times no catalogue knows. Errors: `ConfigError`.
+    ``gpu`` None is a CPU, on which no language model is in the catalogue. Of search and
+    tools no catalogue knows a time. Errors: `ConfigError`.
     """
     if resource == "llm":
         if model is None or gpu is None:
@@ -88,10 +88,10 @@ def catalogue_service(
                 hint="Name both, or give a profile that `herasys profile` wrote.",
             )
         steps = step_times(model, gpu, tp, backend)
-        return ServiceModel(resource, steps, {}, token_budget=token_budget)
+        return ServiceModel(resource, steps, {})
     verbs = RESOURCE_VERBS.get(resource, ())
     batches = {verb: batch_times(verb, model, gpu, share) for verb in verbs}
-    return ServiceModel(resource, None, batches, fixed_s=fixed_s)
+    return ServiceModel(resource, None, batches)
 
 
 def profiled_service(

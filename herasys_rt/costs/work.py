@@ -37,8 +37,6 @@ def work_of(
     if node.verb.startswith("llm."):
         most = asked.output_tokens
         expected = most if output_tokens is None else min(output_tokens, most)
-        return Work(
-            prompt_tokens=round(asked.prompt_tokens), output_tokens=round(expected)
-        )
+        return Work(prompt_tokens=round(asked.prompt_tokens), output_tokens=round(expected))
     tokens = asked.amount if asked.unit == "tokens" else 0.0
     return Work(items=asked.items, tokens=round(tokens))

@@ -16,36 +16,27 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from contextvars import ContextVar
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, overload
 
-import msgspec
-
 from herasys_rt.dsl.annotations import declared_inputs
-from herasys_rt.dsl.symbols import Node, Symbol, ref_of, trace_of
-from herasys_rt.dsl.trace import Trace, entered
+from herasys_rt.dsl.building import holds_symbol
+from herasys_rt.dsl.fragments import AgentTrace, Revealed, step_trace, text_node, together
+from herasys_rt.dsl.symbols import Node
+from herasys_rt.dsl.trace import entered
 from herasys_rt.dsl.tracked import NOWHERE, Origin, origin_of, plain, track
 from herasys_rt.errors import Fault, GraphError, RunError, UsageError
-from herasys_rt.graph.spec import (
-    Arg,
-    ChoiceRef,
-    Expr,
-    Guard,
-    InputRef,
-    InputSpec,
-    ItemRef,
-    ListRef,
-    Lit,
-    NodeRef,
-    NodeSpec,
-    Port,
-    Region,
-    WorkflowSpec,
-    leaves,
-)
-from herasys_rt.graph.types import PortType
-from herasys_rt.graph.validation import check_inputs, validate_spec
+from herasys_rt.graph.expressions import resolve
+from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.graph.validation import check_inputs
 
 P = ParamSpec("P")
 
@@ -59,21 +50,19 @@ class AgentLimitError(RunError):
     code = "agent_limit"
 
 
-class Revealed(NamedTuple):
-    """A fragment that succeeded: its output and the nodes it came from."""
-
-    value: Any
-    origin: Origin
-
-
 class Revealer(Protocol):
     """What executes the fragments of one agent's run."""
 
     async def reveal(
-        self, spec: WorkflowSpec, inputs: dict[str, Any], parents: Origin
+        self,
+        spec: WorkflowSpec,
+        inputs: dict[str, Any],
+        parents: Origin,
+        streamed: str | None = None,
     ) -> Revealed:
-        """Execute a fragment. Cancelling the await cancels the fragment. Errors: what
-        its node failed with."""
+        """Execute a fragment. Cancelling the await cancels the fragment. The text of
+        node ``streamed``, its output, becomes a part of what the run streams. Errors:
+        what its node failed with."""
         ...
 
 
@@ -105,7 +94,8 @@ class Agent(Generic[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> SubAgent:
         """A step that runs this agent inside the one that calls it.
 
-        Errors: `UsageError` outside of an agent, `InputError` for inputs that do not fit.
+        Errors: `UsageError` outside of an agent and for a step in place of its value,
+        `InputError` for inputs that do not fit.
         """
         if _running.get() is None:
             raise UsageError(
@@ -119,6 +109,12 @@ class Agent(Generic[P]):
                 hint=f"Its inputs: {', '.join(names) or 'none'}.",
             )
         given = dict(zip(names, args, strict=False)) | kwargs
+        for name, value in given.items():
+            if holds_symbol(value):
+                raise UsageError(
+                    f"agent {self.name!r} takes values, and {name!r} is a step",
+                    hint="Take the step first: value = await run.call(step).",
+                )
         check_inputs(self.spec, {key: plain(value) for key, value in given.items()})
         return SubAgent(self, given)
 
@@ -126,8 +122,14 @@ class Agent(Generic[P]):
         self, revealer: Revealer, inputs: dict[str, Any]
     ) -> tuple[Any, Origin]:
         """Run the coroutine over ``revealer``; gives its result as plain values, and the
-        nodes that it came from."""
+        nodes that it came from. Errors: `UsageError` when it gives a step instead of its
+        value; whatever the coroutine raises."""
         result = await AgentRun(self, revealer).within(self, inputs)
+        if holds_symbol(result):
+            raise UsageError(
+                f"agent {self.name!r} gives a step that was never taken",
+                hint="Return its value: return await run.call(step).",
+            )
         return plain(result), origin_of(result)
 
 
@@ -138,9 +140,10 @@ class SubAgent(NamedTuple):
     inputs: dict[str, Any]
 
 
-Step = Node | SubAgent | Awaitable[Any]
-"""What `AgentRun.call` takes: an operator's or a workflow's node, a sub-agent, or any
-awaitable (an ordinary asynchronous function, which is not recorded)."""
+Step = Node | Mapping[str, Any] | SubAgent | Awaitable[Any]
+"""What `AgentRun.call` takes: an operator's or a workflow's node, the dict of nodes that a
+workflow of several outputs gives, a sub-agent, or any awaitable (an ordinary asynchronous
+function, which is not recorded)."""
 
 _running: ContextVar[AgentRun | None] = ContextVar("herasys_agent", default=None)
 _awaited: ContextVar[Origin] = ContextVar("herasys_awaited", default=NOWHERE)
@@ -158,16 +161,28 @@ class AgentRun:
         self._revealer = revealer
         self._calls = 0
 
-    async def call(self, step: Step) -> Any:
+    async def call(self, step: Step, *, stream: bool = False) -> Any:
         """Reveal a step and wait for its value.
 
-        The value is tracked: passing it, or pieces of it, on records an edge. Errors:
-        what the step failed with; `AgentLimitError`; `GraphError` for a step that does
-        not fit together.
+        The value is tracked: passing it, or pieces of it, on records an edge; passing on
+        the step itself, once it was taken, does the same. An expression (`operators.prompt`
+        ...) of values that are there is computed at once and is no node. With ``stream``
+        the step's text is what the run's ``stream()`` yields, as it is
+        produced. Texts of several such calls follow one another in the order of the
+        calls, whole, also when the calls overlap; of a call that fails what was yielded
+        stays. Streaming changes neither the value nor anything that is decided.
+
+        Errors: what the step failed with; `AgentLimitError`; `GraphError` for a step
+        that does not fit together; `UsageError` for ``stream`` with a step that does not
+        give one text, and for an effect that an earlier step has made already.
         """
-        if isinstance(step, SubAgent):
+        if isinstance(step, SubAgent) and not stream:
             return await self.within(step.agent, step.inputs)
+        if isinstance(step, Mapping):
+            step = together(step)
         if not isinstance(step, Node):
+            if stream:
+                raise _not_streamable(step)
             if not inspect.isawaitable(step):
                 raise UsageError(
                     f"run.call takes a step, not a {type(step).__name__}",
@@ -176,10 +191,18 @@ class AgentRun:
                 )
             return await step
         self._count()
-        spec, inputs, origin = _fragment_of(step)
+        trace = step_trace(step)
+        spec, inputs, origin = trace.fragment(step)
+        streamed = text_node(spec) if stream else None
+        if stream and streamed is None:
+            raise _not_streamable(step)
+        if not spec.nodes:
+            value = resolve(spec.outputs, inputs, {})["output"]
+            return track(value, origin or _awaited.get())
         parents = origin or _awaited.get()
-        revealed = await self._revealer.reveal(spec, inputs, parents)
+        revealed = await self._revealer.reveal(spec, inputs, parents, streamed)
         _awaited.set(revealed.origin)
+        trace.keep(step, revealed)
         return track(revealed.value, revealed.origin)
 
     async def gather(self, *steps: Step) -> list[Any]:
@@ -200,23 +223,28 @@ class AgentRun:
 
     async def race(self, *steps: Step) -> Any:
         """Reveal steps at once; the value of the first that succeeds, the others are
-        cancelled. Errors: what the last one failed with when all fail; `UsageError`
-        without steps."""
+        cancelled. Of those that succeed at the same time the first given counts.
+
+        Errors: what the last one failed with when all fail; `UsageError` without steps.
+        """
         if not steps:
             raise UsageError("run.race needs at least one step", hint="Pass some steps.")
-        tasks = {asyncio.ensure_future(self._branch(step)) for step in steps}
+        tasks = [asyncio.ensure_future(self._branch(step)) for step in steps]
+        left = tasks
         try:
             while True:
-                done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                good = [task for task in done if task.exception() is None]
-                if good:
-                    value, origin = good[0].result()
-                    _awaited.set(origin)
-                    return value
-                if not tasks:
-                    raise next(iter(done)).exception() or RunError("nothing was run")
+                await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                done = [task for task in left if task.done()]
+                for task in done:
+                    if task.exception() is None:
+                        value, origin = task.result()
+                        _awaited.set(origin)
+                        return value
+                left = [task for task in left if task not in done]
+                if not left:
+                    raise done[-1].exception() or RunError("nothing was run")
         finally:
-            await _ended(list(tasks))
+            await _ended(tasks)
 
     async def steps(self, limit: int) -> AsyncIterator[int]:
         """Count the rounds of a loop: ``async for round in run.steps(5)``.
@@ -236,7 +264,7 @@ class AgentRun:
         arguments = {name: inputs.get(name, value) for name, value in checked.items()}
         token = _running.set(self)
         try:
-            with entered(_AgentTrace(agent.name, agent.spec.share)):
+            with entered(AgentTrace(agent.name, agent.spec.share)):
                 return await agent.function(self, **arguments)
         finally:
             _running.reset(token)
@@ -262,157 +290,16 @@ async def _ended(tasks: Sequence[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _AgentTrace(Trace):
-    """Gathers the steps that an agent declares, and where their literals came from."""
-
-    unique_labels = False
-
-    def __init__(self, name: str, share: str) -> None:
-        super().__init__(name, share)
-        self.origins: dict[str, Origin] = {}
-
-    def lower(self, value: object, port: Port, where: str) -> Arg | None:
-        origin = origin_of(value)
-        if origin:
-            self.origins[where] = origin
-        return super().lower(
-            value if isinstance(value, Symbol) else plain(value), port, where
+def _not_streamable(step: object) -> UsageError:
+    if isinstance(step, SubAgent):
+        return UsageError(
+            f"agent {step.agent.name!r} cannot be streamed as a step",
+            hint="Give stream=True to the calls inside it.",
         )
-
-    def take_faults(self) -> list[Fault]:
-        """The faults recorded so far; the next step starts without."""
-        faults, self.faults = self.faults, []
-        return faults
-
-    def closure(self, step: Node) -> list[NodeSpec]:
-        """The node and everything it is made from, in the order of declaration."""
-        parts = leaves(ref_of(step))
-        wanted = {part.node for part in parts if isinstance(part, NodeRef)}
-        for node in reversed(list(self._nodes.values())):
-            if node.id in wanted:
-                wanted.update(node.parents)
-                region = self.region_of(node)
-                if region is not None and isinstance(region.items, NodeRef):
-                    wanted.add(region.items.node)
-        return [node for node in self._nodes.values() if node.id in wanted]
-
-    def origin_at(self, nodes: list[NodeSpec]) -> Origin:
-        """Where the literals of these nodes came from."""
-        heads = tuple(f"{node.id}." for node in nodes)
-        found = [o for where, o in self.origins.items() if where.startswith(heads)]
-        return frozenset[tuple[int, str]]().union(*found)
-
-
-def _fragment_of(step: Node) -> tuple[WorkflowSpec, dict[str, Any], Origin]:
-    """The spec that reveals a step, its inputs, and the origins of its values.
-
-    Values are lifted out of the nodes into inputs, and ids count from 1 in each fragment:
-    the same step in the source is the same spec however often it is taken.
-    Errors: `GraphError` with all faults.
-    """
-    trace = trace_of(step)
-    if not isinstance(trace, _AgentTrace):
-        raise UsageError(
-            f"{step!r} belongs to a workflow, not to this agent",
-            hint="Call the operator inside the agent.",
-        )
-    nodes = trace.closure(step)
-    faults = trace.take_faults()
-    if faults:
-        raise GraphError.of(trace.name, faults)
-    renamed = _renamed(nodes)
-    lift = _Lift(renamed)
-    lowered = tuple(
-        msgspec.structs.replace(
-            node,
-            id=renamed[node.id],
-            args={name: lift.arg(arg, node, name) for name, arg in node.args.items()},
-            guards=tuple(
-                Guard(lift.condition(guard.condition), guard.holds) for guard in node.guards
-            ),
-        )
-        for node in nodes
+    return UsageError(
+        "run.call(..., stream=True) takes a step that gives one text",
+        hint="Stream a generate(...), or leave stream out.",
     )
-    output = lift.arg(trace.output_of(step), None, "output")
-    regions = tuple(lift.region(region) for region in trace.regions_of(nodes))
-    spec = WorkflowSpec(
-        name=trace.name,
-        inputs=tuple(lift.declared),  # Complete only now: lifting adds to them.
-        nodes=lowered,
-        outputs={"output": output},
-        share=trace.share,
-        regions=regions,
-    )
-    faults = validate_spec(spec)
-    if faults:
-        raise GraphError.of(trace.name, faults)
-    return spec, lift.values, trace.origin_at(nodes)
-
-
-def _renamed(nodes: list[NodeSpec]) -> dict[str, str]:
-    """Ids within a fragment: the label, else the operator's name with a number."""
-    taken: dict[str, int] = {}
-    renamed: dict[str, str] = {}
-    for node in nodes:
-        name = node.label or node.operator.rpartition("@")[0] or node.id
-        taken[name] = taken.get(name, 0) + 1
-        renamed[node.id] = name if taken[name] == 1 else f"{name}_{taken[name]}"
-    return renamed
-
-
-class _Lift:
-    """Moves values out of arguments into the fragment's inputs."""
-
-    def __init__(self, renamed: dict[str, str]) -> None:
-        self._renamed = renamed
-        self.declared: list[InputSpec] = []
-        self.values: dict[str, Any] = {}
-
-    def arg(self, arg: Arg, node: NodeSpec | None, name: str) -> Arg:
-        """The argument with its values lifted and its nodes renamed."""
-        match arg:
-            case Lit(value):
-                return self._lifted(value, node, name)
-            case NodeRef(source):
-                return NodeRef(self._renamed[source])
-            case ListRef(items):
-                return ListRef(tuple(self.arg(item, None, name) for item in items))
-            case ChoiceRef(condition, then, otherwise):
-                return ChoiceRef(
-                    self.condition(condition),
-                    self.arg(then, None, name),
-                    self.arg(otherwise, None, name),
-                )
-            case Expr(function, args):
-                return Expr(function, {k: self.arg(v, None, k) for k, v in args.items()})
-            case _:
-                return arg
-
-    def condition(
-        self, condition: InputRef | NodeRef | ItemRef
-    ) -> InputRef | NodeRef | ItemRef:
-        """A condition with its node renamed."""
-        if isinstance(condition, NodeRef):
-            return NodeRef(self._renamed[condition.node])
-        return condition
-
-    def region(self, region: Region) -> Region:
-        """A region with its list lifted or its node renamed."""
-        items = self.arg(region.items, None, "items")
-        assert isinstance(items, InputRef | NodeRef | Lit)
-        return msgspec.structs.replace(region, items=items)
-
-    def _lifted(self, value: Any, node: NodeSpec | None, name: str) -> Lit | InputRef:
-        if not isinstance(value, str | list | dict | bytes) and not hasattr(value, "shape"):
-            return Lit(value)
-        port = next((p for p in node.ports if p.name == name), None) if node else None
-        if port is not None and not port.required and value == port.default:
-            return Lit(value)
-        fresh = f"v{len(self.declared)}"
-        kind = port.type if port is not None else PortType.ANY
-        self.declared.append(InputSpec(fresh, kind))
-        self.values[fresh] = value
-        return InputRef(fresh)
 
 
 @overload

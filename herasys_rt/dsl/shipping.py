@@ -1,4 +1,4 @@
-"""User functions as bytes that any process of the cluster can call.
+"""User functions and agents as bytes that any process of the cluster can call.
 
 What is installed (Python, packages) travels by name; what is not, such as the file of a
 workflow and the modules next to it, travels by value, since nobody else can import it.
@@ -15,10 +15,13 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from herasys_rt.errors import UsageError
 from herasys_rt.graph.code_digest import is_installed
+
+if TYPE_CHECKING:
+    from herasys_rt.dsl.agent import Agent
 
 LARGEST_BYTES = 16 * 1024 * 1024
 """Most that a function may weigh with everything it takes along."""
@@ -31,9 +34,19 @@ def packed(function: Callable[..., Any], hints: Mapping[str, Any], name: str) ->
 
     Errors: `UsageError` when something it takes along cannot travel, or is too large.
     """
+    return _packed((function, dict(hints)), name)
+
+
+def packed_agent(agent: Agent[...]) -> bytes:
+    """The agent with the tools, workflows and agents it calls, as ``pickle.loads``
+    restores it. Errors: as `packed`."""
+    return _packed(agent, agent.name)
+
+
+def _packed(value: object, name: str) -> bytes:
     try:
         with _lock, _own_modules_by_value():
-            data = _dumped((function, dict(hints)))
+            data = _dumped(value)
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as e:
         raise UsageError(
             f"{name!r} cannot be sent to where it would run: {e}",

@@ -48,19 +48,29 @@ every call on its own, to the instances in turn however fast or busy they are.""
 def preset(name: str, placement: str = DEFAULTS.placement) -> Preset:
     """A preset, or an ordering with a placement as one: ``llf``, ``llf+round_robin``.
 
-    Errors: `ConfigError` that lists the known names.
+    ``placement`` is for an ordering that names none. Errors: `ConfigError` that lists the
+    known names.
     """
     if name in PRESETS:
         return PRESETS[name]
-    ordering, _, own = name.partition("+")
-    placement = own or placement
-    if ordering not in ORDERINGS or placement not in PLACEMENTS:
+    ordering, plus, own = name.partition("+")
+    if plus:
+        placement = own
+    if ordering not in ORDERINGS:
         known = sorted({*PRESETS, *ORDERINGS})
         raise ConfigError(
             f"unknown policy {name!r}; known: {', '.join(known)}, and of each ordering "
             f"ORDERING+PLACEMENT with {', '.join(sorted(PLACEMENTS))}",
             hint="Use one of these names.",
             name=name,
+            known=tuple(known),
+        )
+    if placement not in PLACEMENTS:
+        known = sorted(PLACEMENTS)
+        raise ConfigError(
+            f"unknown placement {placement!r}; known: {', '.join(known)}",
+            hint="Use one of these names.",
+            name=placement,
             known=tuple(known),
         )
     name = ordering if placement == DEFAULTS.placement else f"{ordering}+{placement}"

@@ -37,7 +37,8 @@ NAMESPACE = "herasys"
 SCHEDULER_NAME = "herasys-scheduler"
 
 
-def _pack(endpoint: Endpoint) -> bytes:
+def pack_endpoint(endpoint: Endpoint) -> bytes:
+    """The endpoint as an actor's method returns it."""
     return msgspec.msgpack.encode(endpoint)
 
 
@@ -97,7 +98,7 @@ class SchedulerActor:
 
     def endpoint(self) -> bytes:
         """Where the scheduler listens."""
-        return _pack(self._inbox.endpoint)
+        return pack_endpoint(self._inbox.endpoint)
 
     def _tell(self, message: Any) -> None:
         self._outbox.send(self._inbox.endpoint, message)
@@ -218,7 +219,7 @@ class FuserActor:
 
     def endpoint(self) -> bytes:
         """Where the fuser listens."""
-        return _pack(self._inbox.endpoint)
+        return pack_endpoint(self._inbox.endpoint)
 
     def ping(self) -> int:
         """The process id."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from herasys_rt.config import Config
 from herasys_rt.links import Endpoint
 from herasys_rt.runtime import places
 
 Progress = Callable[[str], None]
+
+_IN_A_JOB = 1
+"""One process executes many coroutines; who computes a lot in them asks for more."""
 
 
 class Attachment(NamedTuple):
@@ -23,6 +27,10 @@ class Attachment(NamedTuple):
     release: Callable[[], None]
     dsn: str = ""
     """Of the runtime's database; empty when this process cannot know it."""
+    join_ray: Callable[[], Callable[[], None]] = lambda: _nothing
+    """Connects this process to the runtime's Ray; gives what undoes that."""
+    frontends: int = 0
+    """How many execute a client's agents when it does not say."""
 
 
 def attach(config: Config | None, progress: Progress | None = None) -> Attachment:
@@ -41,13 +49,32 @@ def attach(config: Config | None, progress: Progress | None = None) -> Attachmen
     if state is not None:
         from herasys_rt.runtime.daemon import endpoint_of
 
-        return Attachment(endpoint_of(state), "daemon", lambda: None, state["dsn"])
+        return Attachment(
+            endpoint_of(state), "daemon", _nothing, state["dsn"], _joining(state)
+        )
     from herasys_rt.runtime.daemon import spawn
 
     given = _given(config)
     progress = progress or _announced("starting a private runtime (Ray, ", given)
     daemon = spawn(given, private=True, progress=progress)
-    return Attachment(daemon.endpoint, "private", daemon.stop, daemon.state["dsn"])
+    return Attachment(
+        daemon.endpoint, "private", daemon.stop, daemon.state["dsn"], _joining(daemon.state)
+    )
+
+
+def _nothing() -> None:
+    """Nothing was begun that must be ended."""
+
+
+def _joining(state: dict[str, Any]) -> Callable[[], Callable[[], None]]:
+    """How a process joins the Ray of the daemon with this state."""
+
+    def join() -> Callable[[], None]:
+        from herasys_rt.runtime.cluster import visit_ray
+
+        return visit_ray(state["ray_address"], Path(state["run_dir"]) / "ray-token")
+
+    return join
 
 
 def _given(config: Config | None) -> Config:
@@ -83,7 +110,7 @@ def _attach_in_job(config: Config | None, progress: Progress | None) -> Attachme
     join_ray(os.environ["RAY_ADDRESS"])
     found = existing_scheduler()
     if found is not None:
-        return Attachment(found, "cluster", lambda: None)
+        return Attachment(found, "cluster", _nothing, frontends=_IN_A_JOB)
     given = _given(config)
     progress = progress or _announced("starting a runtime on this Ray cluster (", given)
     run_dir = places.new_run_dir()
@@ -94,7 +121,8 @@ def _attach_in_job(config: Config | None, progress: Progress | None) -> Attachme
         places.remove_run_dir(run_dir)
 
     try:
-        return Attachment(stack.start(progress), "job", release, stack.dsn)
+        scheduler = stack.start(progress)
+        return Attachment(scheduler, "job", release, stack.dsn, frontends=_IN_A_JOB)
     except BaseException:
         release()
         raise

@@ -4,12 +4,14 @@ existing one is joined only by an address that was given."""
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import secrets
 import socket
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,52 @@ def join_ray(address: str) -> None:
             hint="Check the address and, with token authentication, RAY_AUTH_MODE and "
             "RAY_AUTH_TOKEN_PATH.",
         ) from e
+
+
+def visit_ray(address: str, token: Path) -> Callable[[], None]:
+    """Connect this process to a runtime's own cluster, with its ``token`` if that file
+    exists; gives what leaves it again. Errors: `ClusterError`, also when the process is
+    on another cluster."""
+    import ray
+
+    if ray.is_initialized():
+        here = ray.get_runtime_context().gcs_address
+        if here != address:
+            raise ClusterError(
+                f"this process is on the Ray cluster at {here}, its runtime on {address}",
+                hint="Leave that cluster first (ray.shutdown()), or connect without "
+                "frontends.",
+            )
+        return lambda: None  # Whoever joined it leaves it.
+    before = {key: os.environ.get(key) for key in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
+    if token.exists():
+        _authenticate({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)})
+
+    def leave() -> None:
+        ray.shutdown()
+        _authenticate(before)
+
+    try:
+        join_ray(address)
+    except BaseException:
+        leave()
+        raise
+    return leave
+
+
+def _authenticate(settings: Mapping[str, str | None]) -> None:
+    """Set Ray's variables for authentication (None: unset) in a process that may have
+    imported Ray before, which is when Ray reads them."""
+    raylet = importlib.import_module("ray._raylet")
+    for key, value in settings.items():
+        os.environ.pop(key, None)
+        if value is not None:
+            os.environ[key] = value
+    raylet.Config.initialize("")
+    if settings["RAY_AUTH_MODE"] == "token":
+        # The one of another runtime. Without a file to read it from again, Ray would end
+        # this process: so only here.
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _knock(address: str) -> None:

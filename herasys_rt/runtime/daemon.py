@@ -14,6 +14,7 @@ import contextlib
 import json
 import logging
 import os
+import queue
 import shutil
 import signal
 import subprocess
@@ -223,16 +224,25 @@ class _Stop:
     """The wish to end, from a signal, the parent's death or a broken scheduler."""
 
     def __init__(self, private: bool) -> None:
-        self.event = threading.Event()
+        self.wished = False
+        # Unlike an event's, its operations may be interrupted by a signal whose handler
+        # does the same: two signals at once would wait for each other.
+        self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.reason = ""
         self._private = private
 
     def wish(self, reason: str) -> bool:
         """Wish to end; whether this is the first such wish."""
-        first = not self.event.is_set()
+        first, self.wished = not self.wished, True
         self.reason = self.reason or reason
-        self.event.set()
+        self._told.put(None)
         return first
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a wish; whether there is one."""
+        with contextlib.suppress(queue.Empty):
+            self._told.get(timeout=timeout_s)
+        return self.wished
 
     def watch_parent(self) -> None:
         """Standard input ends with the parent; ``detach`` lets a daemon outlive it."""
@@ -296,7 +306,7 @@ def _serve(
     # From here on signals end the wait below instead of the start-up; Ray has put
     # handlers of its own in place meanwhile.
     _on_end_signals(lambda n, _: stop.wish(signal.Signals(n).name))
-    if stop.event.is_set():
+    if stop.wished:
         return
     state = {
         "pid": os.getpid(),
@@ -312,7 +322,7 @@ def _serve(
         places.write_state(state)
         stack.callback(places.state_file().unlink, missing_ok=True)
     _say(ready=state)
-    while not stop.event.wait(_HEALTH_EVERY_S):
+    while not stop.wait(_HEALTH_EVERY_S):
         if not runtime.alive():
             stop.wish("the scheduler is gone")
 
@@ -325,7 +335,7 @@ def _abandon_when(stop: _Stop) -> None:
             raise RuntimeStateError(_INTERRUPTED, hint="Start it again.")
 
     _on_end_signals(interrupt)
-    if stop.event.is_set():
+    if stop.wished:
         raise RuntimeStateError(_INTERRUPTED, hint="Start it again.")
 
 

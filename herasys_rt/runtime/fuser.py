@@ -18,6 +18,7 @@ from herasys_rt.costs.forecast import ProfileForecast
 from herasys_rt.errors import ErrorInfo, HerasysError
 from herasys_rt.graph import codec
 from herasys_rt.graph.facts import facts_of
+from herasys_rt.graph.labels import checked_labels
 from herasys_rt.graph.signature import Signer
 from herasys_rt.graph.spec import NodeSpec, WorkflowSpec
 from herasys_rt.graph.validation import check_inputs, validate_spec
@@ -181,6 +182,7 @@ class FuserLoop:
             collections=signer.collections(inputs),
             facts=facts_of(spec, inputs),
             parents=message.parents,
+            stream=message.stream,
             seconds=self._predicted(spec, inputs),
         )
 
@@ -199,6 +201,8 @@ class FuserLoop:
             deadline_s=message.deadline_s,
             facts=facts_of(spec, inputs),
             agent=message.agent,
+            frontend=message.frontend,
+            labels=checked_labels(message.labels),
             seconds=self._predicted(spec, inputs),
         )
 

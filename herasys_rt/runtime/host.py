@@ -296,7 +296,8 @@ class HostLoop:
     def _send_piece(self, to: Subscriber, offset: int, text: str) -> None:
         endpoint = self._clients.get(to.client)
         if endpoint is not None:
-            self._outbox.post(endpoint, Piece(to.run_id, to.node, offset, text))
+            piece = Piece(to.run_id, to.node, offset, text, to.fragment)
+            self._outbox.post(endpoint, piece)
 
     def finished(self, key: str, outcome: Outcome) -> None:
         """See `Sink.finished`."""

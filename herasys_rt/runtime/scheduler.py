@@ -19,6 +19,7 @@ from herasys_rt.core.values import Value
 from herasys_rt.errors import InputError
 from herasys_rt.graph import codec
 from herasys_rt.graph.facts import facts_of
+from herasys_rt.graph.labels import checked_labels
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.graph.validation import check_inputs, validate_spec
 from herasys_rt.links import Endpoint, Inbox, Outbox
@@ -247,9 +248,11 @@ class SchedulerLoop:
             self.apply(events.RunCancelled(message.run_id))
 
     def _may(self, message: Cancel | Reveal | Abandon | Close) -> bool:
-        """A stranger's run is not theirs to touch."""
+        """A stranger's run is not theirs to touch; its agent's frontend is none."""
         run = self._state.runs.get(message.run_id)
-        return run is None or run.client == message.client
+        if run is None or run.client == message.client:
+            return True
+        return run.agent is not None and run.agent.executor == message.client
 
     def _abandon(self, message: Abandon) -> None:
         if self._may(message):
@@ -273,6 +276,7 @@ class SchedulerLoop:
                 inputs=Value(codec.digest(data), len(data), inline=data),
                 facts={} if spec is None else facts_of(spec, codec.decode(data)),
                 parents=message.parents,
+                stream=message.stream,
             )
         )
 
@@ -283,12 +287,13 @@ class SchedulerLoop:
             return  # It said goodbye; nobody waits for this run.
         spec = self._specs.get(message.spec_id)
         facts: dict[str, Any] = {}
-        if spec is not None:
-            try:
+        try:
+            labels = checked_labels(message.labels)
+            if spec is not None:
                 facts = facts_of(spec, check_inputs(spec, codec.decode(message.inputs)))
-            except (InputError, codec.CodecError) as e:
-                self._refuse(message, e.info())
-                return
+        except (InputError, codec.CodecError) as e:
+            self._refuse(message, e.info())
+            return
         data = message.inputs
         self.apply(
             events.RunSubmitted(
@@ -302,6 +307,8 @@ class SchedulerLoop:
                 deadline_s=message.deadline_s,
                 facts=facts,
                 agent=message.agent,
+                frontend=message.frontend,
+                labels=labels,
             )
         )
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pydantic
-import yaml
 
+from herasys_rt import config_source as source
 from herasys_rt.errors import ConfigError
 from herasys_rt.sim.clusters import Cluster, PoolShape
 from herasys_rt.sim.machines import faulty
@@ -44,8 +43,12 @@ class _ClusterForm(_Form):
     pools: tuple[_PoolForm, ...]
 
 
+_OUTLINE = source.Outline(_ClusterForm)
+
+
 def read_cluster(path: Path) -> Cluster:
-    """The cluster of a file. Errors: `ConfigError` with every fault of its form."""
+    """The cluster of a file. Errors: `ConfigError` with every fault of its form and its
+    line."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as e:
@@ -60,19 +63,12 @@ def read_cluster(path: Path) -> Cluster:
 def parse_cluster(text: str, origin: str, name: str = "") -> Cluster:
     """The cluster of a YAML text that comes from ``origin``; ``name`` is taken where it
     has none. Errors: `ConfigError`."""
-    try:
-        data: Any = yaml.safe_load(text)
-    except yaml.YAMLError as e:
-        raise ConfigError(
-            f"{origin} is no YAML: {e}", hint="Mend the place it names."
-        ) from e
+    data, lines = source.read_yaml(text, origin)
     try:
         form = _ClusterForm.model_validate(data)
     except pydantic.ValidationError as e:
-        faults = [
-            f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}"
-            for fault in e.errors(include_url=False)
-        ]
+        told = e.errors(include_url=False, include_context=False)
+        faults = [source.tell(fault, data, lines, {}, _OUTLINE) for fault in told]
         raise faulty(origin, faults) from e
     pools = tuple(msgspec.convert(pool.model_dump(), PoolShape) for pool in form.pools)
     return Cluster(form.name or name, pools, form.model)

@@ -101,8 +101,9 @@ def heading(experiment: Experiment, seeds: int) -> str:
     """What a table is of, in one line."""
     machines = experiment.machines
     return (
-        f"{experiment.workload.name} on {machines.cluster.name}, {machines.model}, "
-        f"seeds: {seeds}; median over seeds [2.5th, 97.5th percentile of the seeds]"
+        f"{experiment.workload.name} on {machines.cluster.name}, {machines.served}, "
+        f"seeds: {seeds}; median over seeds [2.5th, 97.5th percentile of the seeds], "
+        f"goodput within {experiment.slo:g} H"
     )
 
 

@@ -27,6 +27,8 @@ from herasys_rt.sim.staging import stages
 from herasys_rt.workloads.arrivals import Job, Step, Truth
 
 LLM = "llm"
+MAX_INSTANCES = 10_000
+"""Of one cluster: all are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Machines:
         self._backend = backend
         self._profile = profile
         faults = list(dict.fromkeys(_shape_faults(cluster)))
+        faults += self._model_faults(model)
         self._kinds: dict[tuple[str, Group], Kind] = {}
         for pool in cluster.pools:
             for group in dict.fromkeys(pool.groups):
@@ -83,6 +86,8 @@ class Machines:
                     faults.append(f"pool {pool.name}: {e.message}")
         if faults:
             raise faulty(f"cluster {cluster.name}", faults)
+        self.served = ", ".join(dict.fromkeys(map(self._model_of, self._pools_of(LLM))))
+        """What the LLM pools serve, for reports."""
         self.machines = tuple(
             Machine(f"{pool.name}-{i}", pool, self._kinds[(pool.name, group)])
             for pool in cluster.pools
@@ -180,15 +185,50 @@ class Machines:
         """Refuse jobs that nothing here can execute. Errors: `ConfigError` with every
         fault and its numbers."""
         faults: dict[str, None] = {}
-        different = {(s.verb, s.resource, s.model): s for job in jobs for s in job.steps}
+        different = {
+            (s.verb, s.resource, s.model, s.truth.seconds is None): s
+            for job in jobs
+            for s in job.steps
+        }
         for step in different.values():
             split = self.cluster.split and step.verb == "llm.generate"
             for stage in stages(step) if split else (step,):
                 pool = self.pool_for(stage)
                 if isinstance(pool, ErrorInfo):
                     faults[pool.message] = None
+                elif stage.truth.seconds is None and not self._times(pool, stage.verb):
+                    faults[
+                        f"step {stage.id!r} has no seconds, and nobody knows how long "
+                        f"{stage.verb} takes in pool {pool.name!r}"
+                    ] = None
         if faults:
             raise faulty(f"a workload for cluster {self.cluster.name}", list(faults))
+
+    def _times(self, pool: PoolShape, verb: str) -> bool:
+        """Whether a verb's time is known in a pool."""
+        return self._kinds[(pool.name, pool.groups[0])].service.knows(verb)
+
+    def _pools_of(self, resource: str) -> list[PoolShape]:
+        return [pool for pool in self.cluster.pools if pool.resource == resource]
+
+    def _model_faults(self, named: str) -> list[str]:
+        """A model that was named and that no pool serves; stages of different models."""
+        faults: list[str] = []
+        own = [pool.model for pool in self._pools_of(LLM)]
+        if named and own and "" not in own and named not in own:
+            told = ", ".join(dict.fromkeys(own))
+            faults.append(f"no pool would serve {named!r}: its LLM pools name {told}")
+        served = {
+            role: {self._model_of(p) for p in self.cluster.pools if p.role == role}
+            for role in ("prefill", "decode")
+        }
+        if all(served.values()) and served["prefill"] != served["decode"]:
+            told = [", ".join(sorted(models)) for models in served.values()]
+            faults.append(
+                f"its prefill pools serve {told[0]} and its decode pools {told[1]}; keys "
+                "and values of one model are of no use to another"
+            )
+        return faults
 
     def _model_of(self, pool: PoolShape) -> str:
         return pool.model or (self.model if pool.resource == LLM else "")
@@ -251,6 +291,11 @@ def _shape_faults(cluster: Cluster) -> list[str]:
     faults += [f"two pools are called {name!r}" for name in names if names.count(name) > 1]
     if not names:
         faults.append("it has no pools")
+    count = sum(pool.instances for pool in cluster.pools)
+    if count > MAX_INSTANCES:
+        faults.append(
+            f"it has {count:,} instances; at most {MAX_INSTANCES:,} are simulated"
+        )
     for pool in cluster.pools:
         where = f"pool {pool.name}"
         if not pool.verbs:
@@ -267,7 +312,8 @@ def _shape_faults(cluster: Cluster) -> list[str]:
                 f"{where}: slots are {pool.slots} and batch_limit is {pool.batch_limit}; "
                 "both are at least 1"
             )
-        if pool.resource == LLM and pool.role == "both" and pool.token_budget < pool.slots:
+        batches = pool.resource == LLM and pool.role != "prefill"
+        if batches and pool.token_budget < pool.slots:
             faults.append(
                 f"{where}: a token_budget of {pool.token_budget} does not hold one token "
                 f"of each of {pool.slots} slots"

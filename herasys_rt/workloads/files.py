@@ -19,6 +19,7 @@ from herasys_rt import config_source as source
 from herasys_rt.errors import ConfigError
 from herasys_rt.workloads.arrivals import Workload
 from herasys_rt.workloads.draws import Spread
+from herasys_rt.workloads.graphs import LLM_VERBS, StepShape
 from herasys_rt.workloads.mixture import Mixture, Part
 from herasys_rt.workloads.records import text_of
 from herasys_rt.workloads.schema import (
@@ -118,6 +119,8 @@ def _plain(value: Any) -> Any:
             fields = _fields(value)
             bare = list(fields) == ["mean"]
             return value.mean if bare else {names.get(k, k): v for k, v in fields.items()}
+        case StepShape() if value.verb in LLM_VERBS:  # its output is told, also no tokens
+            return {**_fields(value), "output": _plain(value.output)}
         case msgspec.Struct():
             return _fields(value)
         case tuple():

@@ -15,6 +15,8 @@ from herasys_rt.workloads.sources import Content, Source
 
 MAX_RUNS = 200_000
 """Runs of one call of `Workload.jobs`: all are held in memory."""
+MIN_RATE = 1e-6
+"""Runs a second: with fewer, times of arrival are too long to add what a step takes."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -125,11 +127,11 @@ def check_runs(name: str, runs: int) -> None:
 
 def check_rate(name: str, rate: float | None) -> None:
     """Errors: `ConfigError` for a rate that cannot be."""
-    if rate is not None and not (math.isfinite(rate) and rate > 0):
+    if rate is not None and not MIN_RATE <= rate < math.inf:
         raise ConfigError(
-            f"workload {name!r} was given a rate of {rate:g} runs/s, which must be a "
-            "number above 0",
-            hint="Give a rate above 0, or none for a closed loop.",
+            f"workload {name!r} was given a rate of {rate:g} runs/s, which must be "
+            f"{MIN_RATE:g} or more",
+            hint="Give such a rate, or none for a closed loop.",
         )
 
 

@@ -20,7 +20,7 @@ LAYERS: dict[str, set[str]] = {
     "costs": {"graph"},
     "core": {"graph", "costs"},
     "policies": {"graph", "costs", "core"},
-    "sim": {"graph", "costs", "core", "policies", "workloads"},
+    "sim": {"graph", "costs", "core", "policies", "workloads", "config_source"},
     "workloads": {"graph", "dsl", "config_source"},
     "config_source": set(),
     "config": {"config_source"},

@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ from herasys_rt.client.status import runtime_status
 from herasys_rt.errors import HerasysError, RunCancelledError, RuntimeStateError
 from herasys_rt.runtime import daemon
 from operators import embed, generate, ingest, rerank, retrieve
+from tests.real.ray_jobs import submit_job
 
 pytestmark = pytest.mark.real
 
@@ -221,24 +220,10 @@ def test_rows_go_through_ray_job_submit_to_the_running_runtime(
     )
     before = client.status()["counters"]["runs"]
     entry = f"python -m herasys_rt.batch {flow}:tell -i {given} -o {got}"
-    job = subprocess.run(
-        [
-            *(sys.executable, "-m", "ray.scripts.scripts", "job", "submit"),
-            *("--address", runtime["job_address"], "--working-dir", ".", "--"),
-            *entry.split(),
-        ],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": runtime["token_path"],
-        },
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    said = submit_job(runtime, ROOT, entry)
+    assert got.exists(), said
     out = [json.loads(line) for line in got.read_text().splitlines()]
-    assert len(out) == 20, job.stdout + job.stderr
+    assert len(out) == 20, said
     failed = [row for row in out if row["error"]]
     assert [row["row"] for row in failed] == [8]
     assert failed[0]["error"]["code"] == "invalid_input"

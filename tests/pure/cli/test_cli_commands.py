@@ -86,10 +86,20 @@ class FakeClient:
     def __init__(self, *prepared: FakeRun) -> None:
         self.prepared = list(prepared)
         self.asked: list[tuple[str, dict[str, Any], bool]] = []
+        self.labels: dict[str, str] = {}
         self.closed = False
 
-    def submit(self, workflow: Any, /, *, _stream: bool = False, **inputs: Any) -> FakeRun:
+    def submit(
+        self,
+        workflow: Any,
+        /,
+        *,
+        _stream: bool = False,
+        _labels: Mapping[str, str] | None = None,
+        **inputs: Any,
+    ) -> FakeRun:
         self.asked.append((workflow.spec.name, inputs, _stream))
+        self.labels = dict(_labels or {})
         return self.prepared.pop(0)
 
     def map(
@@ -159,6 +169,37 @@ def test_run_streams_pieces_and_says_the_answer_once(serve, flow, capsys) -> Non
     assert execute(["run", flow, "-i", "question=why?", "--stream"]) == 0
     assert capsys.readouterr().out.startswith("pairs\n\nsources\n[1] builtins")
     assert client.asked[0][2] is True
+
+
+def test_an_answer_that_is_more_than_what_was_streamed_is_printed_too(
+    serve, flow, capsys
+) -> None:
+    serve(FakeRun(report(output="pairs\nof both", sources=[]), ["pa", "irs"]))
+    assert execute(["run", flow, "-i", "question=why?", "--stream"]) == 0
+    assert capsys.readouterr().out == "pairs\npairs\nof both\n"
+
+
+def test_run_labels_the_run(serve, flow) -> None:
+    client = serve(FakeRun(report()))
+    words = ["--label", "team=search", "--label", "url=a=b"]
+    assert execute(["run", flow, "-i", "question=why?", *words]) == 0
+    assert client.labels == {"team": "search", "url": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--label", "team"], "not of the form KEY=VALUE"),
+        (["--label", "a=1", "--label", "a=2"], "given twice"),
+        (["--label", "=1"], "1 to 256 characters"),
+        ([w for i in range(17) for w in ("--label", f"k{i}=v")], "at most 16 labels"),
+    ],
+)
+def test_labels_that_are_none_are_refused_before_connecting(
+    serve, flow, capsys, words, told
+) -> None:
+    assert execute(["run", flow, "-i", "question=a", *words]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_an_output_that_is_no_text_is_printed_as_json(serve, flow, capsys) -> None:

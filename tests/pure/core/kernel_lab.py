@@ -244,6 +244,7 @@ class Lab:
         inputs: Value | None = None,
         facts: dict[str, Fact] | None = None,
         deadline_s: float | None = None,
+        labels: dict[str, str] | None = None,
     ) -> list[Command]:
         self.send(SpecRegistered(spec))
         return self.send(
@@ -259,6 +260,7 @@ class Lab:
                 priority,
                 deadline_s,
                 facts or {},
+                labels=labels or {},
             )
         )
 
@@ -269,6 +271,8 @@ class Lab:
         client: str = "client",
         inputs: Value | None = None,
         deadline_s: float | None = None,
+        frontend: str = "",
+        labels: dict[str, str] | None = None,
     ) -> list[Command]:
         self.send(SpecRegistered(AGENT))
         return self.send(
@@ -280,6 +284,8 @@ class Lab:
                 inputs or inline(b"task"),
                 deadline_s=deadline_s,
                 agent=True,
+                frontend=frontend,
+                labels=labels or {},
             )
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from herasys_rt.core.commands import (
     AcceptRun,
@@ -339,3 +340,72 @@ def test_a_thousand_fragments_leave_nothing_but_their_records() -> None:
     run = lab.state.runs["g"]
     assert not run.fragments and not lab.state.flights
     assert len(ended(lab.close("g")).nodes) == 1_000
+
+
+# ---- frontends
+
+
+def test_a_frontend_hears_of_the_fragments_and_the_client_of_the_run() -> None:
+    lab = Lab(slots=4)
+    lab.submit_agent("g", client="client", frontend="front")
+    started = item(lab.reveal("g", 0, ANSWER, stream=True))
+    assert started.subscribers == (Subscriber("client", "g", 0, 0),)
+    assert piece(lab.finish(started)).client == "front"
+    unknown = lab.send(NodesRevealed("g", 1, "spec-none", inline(b"x")))
+    assert piece(unknown).client == "front"
+    assert ended(lab.close("g")).client == "client"
+
+
+def test_a_lost_frontend_fails_its_runs_and_only_those() -> None:
+    lab = Lab(slots=4)
+    lab.submit_agent("g", client="client", frontend="front")
+    lab.submit_agent("h", client="client", frontend="other")
+    lab.submit_agent("i", client="client")
+    started = item(lab.reveal("g", 0, ANSWER))
+    out = lab.send(ClientGone("front"))
+    end = ended(out)
+    assert (end.run_id, end.status, end.client) == ("g", "failed", "client")
+    assert end.error is not None and end.error.code == "frontend_lost"
+    assert end.error.retryable
+    assert piece(out).status == "cancelled"
+    assert aborts(out) == [("llm-1", started.flight, 1)]
+    assert list(lab.state.runs) == ["h", "i"]
+
+
+def test_a_client_that_takes_its_frontend_along_has_its_runs_cancelled() -> None:
+    lab = Lab()
+    lab.submit_agent("g", client="client", frontend="front")
+    assert ended(lab.send(ClientGone("client"))).status == "cancelled"
+    assert lab.send(ClientGone("front")) == []
+
+
+# ---- labels
+
+
+def test_labels_are_in_the_record_of_every_end_of_a_run() -> None:
+    labels = {"team": "search"}
+    lab = Lab(slots=4)
+    lab.submit_agent("g", labels=labels)
+    assert ended(lab.close("g")).labels == labels
+    assert ended(lab.finish(item(lab.submit("r", ANSWER, labels=labels)))).labels == labels
+    lab.submit("s", ANSWER, "other", labels=labels)
+    assert ended(lab.cancel("s")).labels == labels
+    lab.cancel("t")
+    assert ended(lab.submit("t", ANSWER, labels=labels)).labels == labels
+
+
+def test_labels_decide_nothing() -> None:
+    """The same events with and without labels give the same commands."""
+
+    def told(labels: dict[str, str]) -> list[Command]:
+        lab = Lab(slots=4)
+        lab.submit("r1", CHAIN, "x", labels=labels)
+        lab.submit("r2", CHAIN, "x", labels={})
+        lab.submit_agent("g", labels=labels)
+        lab.reveal("g", 0, CHAIN, "x")
+        for _ in range(2):
+            lab.finish(lab.running()[0])
+        lab.close("g")
+        return [replace(c, labels={}) if isinstance(c, FinishRun) else c for c in lab.log]
+
+    assert told({}) == told({"priority": "9", "tenant": "somebody"})

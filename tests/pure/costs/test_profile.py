@@ -247,14 +247,14 @@ def test_a_pool_that_was_not_measured_is_refused_with_those_that_were():
 
 
 def test_a_catalogued_pool_is_served_by_the_catalogue():
-    llm = catalogue_service("llm", "llama-3-8b", "rtx-4090", token_budget=256)
+    llm = catalogue_service("llm", "llama-3-8b", "rtx-4090")
     assert llm.steps is not None
     assert llm.predicted_s("llm.generate", Work(prompt_tokens=100, output_tokens=2)) > 0.03
     assert llm.predicted_s("llm.generate", Work()) == 0.0
     retrieval = catalogue_service("retrieval")
     assert retrieval.predicted_s("pg.search", Work()) == pytest.approx(0.001)
-    search = catalogue_service("search", fixed_s=0.4)
-    assert search.batch_s("http.search", 1, 0) == 0.4
+    assert retrieval.knows("pg.search")
+    assert not catalogue_service("search").knows("http.search")
 
 
 @pytest.mark.parametrize(

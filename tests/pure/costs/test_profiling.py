@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import operators  # noqa: F401 - registers what profiling asks for
+from herasys_rt.cli import execute
 from herasys_rt.config import Config, PoolConfig
 from herasys_rt.costs.layered import LayeredSteps, StepParts
 from herasys_rt.costs.profile import PoolProfile, Profile
@@ -250,3 +253,11 @@ def test_a_service_model_is_made_of_what_was_profiled():
     assert service.steps is not None
     assert service.steps.kv_capacity_tokens == 11_648
     assert service.token_budget == 4096
+
+
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    assert execute(["profile", "--out", str(tmp_path), "--json"]) == 1
+    told = json.loads(capfd.readouterr().out)
+    assert told["error"]["message"].endswith("cannot be written: it is a folder")

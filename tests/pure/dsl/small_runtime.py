@@ -33,10 +33,13 @@ class Ran:
 
 def run(workflow: Workflow[...], verbs: Verbs, **inputs: Any) -> Ran:
     """Run a workflow's spec after a trip over the wire."""
-    spec = decode_spec(workflow.spec.encoded)
+    return run_spec(decode_spec(workflow.spec.encoded), verbs, workflow.bind(**inputs))
+
+
+def run_spec(spec: WorkflowSpec, verbs: Verbs, values: dict[str, Any]) -> Ran:
+    """Run a spec with inputs that were checked."""
     assert validate_spec(spec) == []
     assert spec_fault(spec) is None
-    values = workflow.bind(**inputs)
     known = {**verbs, "text.value": lambda args: args["value"]}
     outputs: dict[str, Any] = {}
     counts: dict[str, int] = {}

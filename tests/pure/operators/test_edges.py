@@ -98,7 +98,13 @@ class Recording:
         self.asked: list[str] = []
         self.parents: list[Any] = []
 
-    async def reveal(self, spec: WorkflowSpec, inputs: dict[str, Any], parents: Any) -> Any:
+    async def reveal(
+        self,
+        spec: WorkflowSpec,
+        inputs: dict[str, Any],
+        parents: Any,
+        streamed: str | None = None,
+    ) -> Any:
         args = resolve(spec.nodes[-1].args, inputs, {})
         self.asked.append(render(args).messages[-1]["content"])
         self.parents.append(parents)

@@ -91,7 +91,9 @@ class Answering:
         self.asked: list[list[dict[str, str]]] = []
         self._value = value
 
-    async def reveal(self, spec: WorkflowSpec, inputs: dict[str, Any], parents: Any) -> Any:
+    async def reveal(
+        self, spec: WorkflowSpec, inputs: dict[str, Any], parents: Any, streamed: Any = None
+    ) -> Any:
         args = resolve(spec.nodes[-1].args, inputs, {})
         self.asked.append(render(args).messages)
         origin = frozenset({(len(self.asked), spec.nodes[-1].id)})

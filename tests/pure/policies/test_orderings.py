@@ -337,7 +337,17 @@ def test_a_preset_is_known_by_name_and_an_ordering_is_one_too() -> None:
     assert set(PRESETS).isdisjoint(ORDERINGS)
 
 
-@pytest.mark.parametrize("name", ["x", "", "llf+x", "x+least_loaded"])
+@pytest.mark.parametrize("name", ["x", "", "x+least_loaded"])
 def test_an_unknown_policy_lists_the_known_ones(name: str) -> None:
     with pytest.raises(ConfigError, match="known: atlas, depth, fcfs"):
         preset(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "placement"),
+    [("llf+x", "least_loaded"), ("llf", "x"), ("llf+", "least_loaded")],
+)
+def test_an_unknown_placement_lists_the_known_ones(name: str, placement: str) -> None:
+    with pytest.raises(ConfigError, match="known: least_loaded, round_robin") as told:
+        preset(name, placement)
+    assert told.value.message.startswith("unknown placement")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from herasys_rt.client.client import Client
+from herasys_rt.client.hosting import HostedAgents
 from herasys_rt.client.link import Link
 from herasys_rt.config import Config, PoolConfig
 from herasys_rt.costs.forecast import ProfileForecast
@@ -24,6 +25,7 @@ from herasys_rt.runtime.kernels import new_kernel
 from herasys_rt.runtime.objects import InlineValues, ObjectHold
 from herasys_rt.runtime.registry import declare
 from herasys_rt.runtime.scheduler import SchedulerLoop
+from tests.pure.runtime.thread_frontends import Threads
 
 
 class HandEngine:
@@ -212,3 +214,20 @@ def short_folder() -> Iterator[Path]:
 def hand_engine() -> type[HandEngine]:
     """The engine class whose items end when the test says so."""
     return HandEngine
+
+
+@pytest.fixture
+def connect_hosted(start_runtime: Any) -> Callable[..., tuple[Client, Threads]]:
+    """``connect_hosted(runtime, count)``: a client with frontends, and their keeper."""
+
+    def connect(
+        runtime: LocalRuntime, count: int = 1, tenant: str = "default"
+    ) -> tuple[Client, Threads]:
+        link = Link(runtime.endpoint, tenant)
+        link.open()
+        keeper = Threads(runtime, link, count, tenant)
+        client = Client(link, "test", lambda: None, hosted=HostedAgents(link, keeper))
+        runtime.clients.append(client)
+        return client, keeper
+
+    return connect

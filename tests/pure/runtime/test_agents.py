@@ -160,6 +160,54 @@ def test_cancelling_the_run_cancels_calls_in_flight_and_the_coroutine(
         assert engine.arrived.wait_for(lambda: item.key in engine.aborted, 10)
 
 
+def test_a_step_after_the_runs_end_is_refused_at_once(start_runtime, hand_engine):
+    refused: list[HerasysError] = []
+    ended = threading.Event()
+
+    @agent
+    async def tidy(run, question: str):
+        try:
+            return await run.call(generate("{q}", q=question))
+        finally:
+            try:
+                await run.call(generate("tidy up after {q}", q=question))
+            except HerasysError as e:
+                refused.append(e)
+            ended.set()
+
+    engine = hand_engine()
+    run = start_runtime(llm=engine).connect().submit(tidy, question="q")
+    engine.wait_for(1)
+    run.cancel()
+    with pytest.raises(RunCancelledError):
+        run.result(20)
+    assert ended.wait(10)
+    assert [e.code for e in refused] == ["cancelled"]
+    assert len(engine.seen) == 1
+
+
+def test_closing_leaves_a_coroutine_behind_that_takes_no_cancel(
+    start_runtime, hand_engine, monkeypatch, caplog
+):
+    monkeypatch.setattr("herasys_rt.client.agents._END_S", 0.01)
+    blocked, go_on = threading.Event(), threading.Event()
+
+    @agent
+    async def deaf(run, question: str):
+        blocked.set()
+        go_on.wait(10)
+
+    client = start_runtime(llm=hand_engine()).connect()
+    client.submit(deaf, question="q")
+    assert blocked.wait(10)
+    thread = client._agents._thread
+    client.close()
+    assert "left behind" in caplog.text
+    go_on.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
 def test_a_race_gives_the_first_success_and_cancels_the_rest(start_runtime, hand_engine):
     @agent
     async def hasty(run, question: str):
@@ -261,13 +309,20 @@ def test_faults_of_a_step_are_raised_where_it_is_called(start_runtime, hand_engi
     assert caught.value.code == "invalid_graph"
 
 
-def test_a_result_that_cannot_travel_is_that_runs_error(start_runtime, hand_engine):
+@pytest.mark.parametrize(
+    "result",
+    [object(), float("nan"), [float("inf")], "\ud800", {1: "one"}, 2**70],
+    ids=["object", "nan", "inf", "surrogate", "key", "integer"],
+)
+def test_a_result_that_cannot_be_given_is_that_runs_error(
+    start_runtime, hand_engine, result: Any
+):
     @agent
     async def odd(run, question: str):
-        return object()
+        return result
 
     run = start_runtime(llm=hand_engine()).connect().submit(odd, question="q")
-    with pytest.raises(HerasysError) as caught:
+    with pytest.raises(HerasysError, match="agent 'odd'") as caught:
         run.result(20)
     assert caught.value.code == "not_codable"
 

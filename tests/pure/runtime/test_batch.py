@@ -180,6 +180,40 @@ def test_an_output_that_is_lost_ends_the_batch_with_one_message(
     assert "Traceback" not in told
 
 
+AGENT = """
+from herasys_rt import agent
+from operators import generate
+
+@agent
+async def twice(run, question: str):
+    first = await run.call(generate("{question}", question=question))
+    return await run.call(generate("{question}", question=first + "!"))
+"""
+
+
+def test_rows_may_go_through_an_agent_and_all_have_the_labels(run_batch, tmp_path: Path):
+    (tmp_path / "flow.py").write_text(AGENT)
+    status, out = run_batch(
+        lines({"question": "a"}, {"question": "please fail"}, {"nope": 1}),
+        *("--label", "team=search", "--label", "run=7"),
+        name="twice",
+    )
+    assert status == batch.SOME_ROWS_FAILED
+    assert [row["output"] for row in out] == ["A!", None, None]
+    assert [len(row["nodes"]) for row in out] == [2, 1, 0]
+    assert [row["labels"] for row in out] == [{"team": "search", "run": "7"}] * 3
+
+
+def test_labels_and_frontends_that_are_none_are_wrong_use(run_batch, capsys, monkeypatch):
+    assert run_batch("", "--label", "team")[0] == batch.USAGE
+    assert "not of the form KEY=VALUE" in capsys.readouterr().err
+    from herasys_rt.client.client import connect
+
+    monkeypatch.setattr(batch, "connect", connect)
+    assert run_batch("", "--frontends", "-1")[0] == batch.USAGE
+    assert "frontends is a whole number" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("before", [None, b"an earlier night's rows\n"])
 def test_a_failure_to_connect_leaves_the_output_as_it_was(
     run_batch, monkeypatch, tmp_path: Path, capsys, before

@@ -465,6 +465,30 @@ def test_runs_tell_the_kernel_what_a_profile_predicts(start_runtime, hand_engine
     assert told == (0.25, UNKNOWN_S, UNKNOWN_S)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"_stream": "yes"},
+        {"_priority": "high"},
+        {"_priority": 1.5},
+        {"_priority": None},
+        {"_priority": 2**31},
+        {"_deadline_s": "5"},
+        {"_deadline_s": True},
+        {"_deadline_s": float("nan")},
+        {"_deadline_s": 0},
+    ],
+    ids=repr,
+)
+def test_an_option_that_is_none_is_refused_before_anything_is_sent(
+    start_runtime, hand_engine, option: dict[str, Any]
+):
+    client = start_runtime(llm=hand_engine()).connect()
+    with pytest.raises(InputError, match=repr(next(iter(option.values())))):
+        client.submit(answer, question="q", **option)
+    assert client.status()["counters"]["runs"]["accepted"] == 0
+
+
 def test_a_run_id_at_work_gives_its_handle_and_a_used_one_is_refused(
     start_runtime, hand_engine
 ):

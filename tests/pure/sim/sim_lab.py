@@ -81,8 +81,8 @@ SERVICES: dict[str, ServiceModel] = {
     "embedding": ServiceModel("embedding", None, {"embed": LinearBatch(0.01, 0.001, 1e-5)}),
     "rerank": ServiceModel("rerank", None, {"rerank": LinearBatch(0.02, 0.002)}),
     "retrieval": ServiceModel("retrieval", None, {"pg.search": LinearBatch(0.001)}),
-    "search": ServiceModel("search", None, {}, fixed_s=0.4),
-    "python": ServiceModel("python", None, {}, fixed_s=0.1),
+    "search": ServiceModel("search", None, {"http.search": LinearBatch(0.4)}),
+    "python": ServiceModel("python", None, {"python.call": LinearBatch(0.1)}),
 }
 
 

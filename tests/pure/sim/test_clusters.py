@@ -18,7 +18,7 @@ from herasys_rt.sim.clusters import (
     in_turn,
 )
 from herasys_rt.sim.machines import Machines
-from herasys_rt.workloads import workload
+from herasys_rt.workloads import Job, Step, Truth, workload
 from tests.pure.sim.sim_lab import toy_cluster
 
 FITTING = [
@@ -103,6 +103,43 @@ def test_a_stage_without_the_other_is_refused(role: str, missing: str) -> None:
         Machines(Cluster("half", (pool,)))
 
 
+def test_an_instance_that_decodes_needs_a_token_of_each_slot() -> None:
+    pools = [
+        PoolShape(role, "llm", (Group(1, "h200", 4),), role, slots=8, token_budget=0)
+        for role in ("prefill", "decode")
+    ]
+    with pytest.raises(ConfigError, match="pool decode: a token_budget of 0") as told:
+        Machines(Cluster("stuck", tuple(pools)))
+    assert "pool prefill" not in told.value.message
+
+
+def test_stages_serve_one_model() -> None:
+    pools = [
+        PoolShape(role, "llm", (Group(1, "h200", 4),), role, model)
+        for role, model in (("prefill", "llama-3-8b"), ("decode", ""))
+    ]
+    with pytest.raises(ConfigError, match="serve llama-3-8b and its decode pools llama"):
+        Machines(Cluster("half", tuple(pools)))
+
+
+def test_a_model_that_no_pool_would_serve_is_refused_and_the_served_ones_are_told() -> None:
+    pools = (
+        PoolShape("one", "llm", (Group(1, "h200"),), model="llama-3-8b"),
+        PoolShape("two", "llm", (Group(1, "h200"),), model="smollm2-135m"),
+    )
+    own = Cluster("own", pools)
+    assert Machines(own).served == "llama-3-8b, smollm2-135m"
+    assert Machines(own, "llama-3-8b").served == "llama-3-8b, smollm2-135m"
+    with pytest.raises(ConfigError, match="no pool would serve 'qwen3-coder-30b-a3b'"):
+        Machines(own, "qwen3-coder-30b-a3b")
+
+
+def test_a_cluster_has_no_more_instances_than_can_be_made() -> None:
+    search = PoolShape("s", "search", (Group(10**9),))
+    with pytest.raises(ConfigError, match="it has 1,000,000,000 instances; at most 10,000"):
+        Machines(Cluster("vast", (search,)))
+
+
 def test_names_of_pools_differ_and_there_are_some() -> None:
     with pytest.raises(ConfigError, match="it has no pools"):
         Machines(Cluster("empty", ()))
@@ -127,6 +164,14 @@ def test_a_workload_that_a_cluster_cannot_serve_is_refused_with_what_it_lacks() 
     named = replace(jobs[0].steps[-1], model="gpt-9")
     with pytest.raises(ConfigError, match="wants model 'gpt-9'"):
         Machines(cluster("testbed-4x4090")).check([replace(jobs[0], steps=(named,))])
+
+
+def test_a_step_of_which_no_time_is_known_is_refused() -> None:
+    tool = Step("a", "python.call", "python", "tool@1")
+    machines = Machines(cluster("testbed-4x4090"))
+    with pytest.raises(ConfigError, match="step 'a' has no seconds, and nobody knows how"):
+        machines.check([Job("j", "job", (tool,))])
+    machines.check([Job("j", "job", (replace(tool, truth=Truth(seconds=0.2)),))])
 
 
 def test_a_step_goes_where_the_kernel_would_send_it() -> None:
@@ -157,16 +202,18 @@ pools:
     with pytest.raises(ConfigError) as told:
         parse_cluster(text, "my.yaml")
     faults = "\n".join(told.value.fields["faults"])
-    for where in ("pools.0.name", "pools.0.slot", "pools.1.name", "pools.1.slots"):
-        assert where in faults
+    assert "pools.Bad Name.name (line 3): must be at most 31 lower-case letters" in faults
+    assert "pools.Bad Name.slot (line 3): unknown key; did you mean 'slots'?" in faults
+    assert "pools.#2.name (line 4): this key is required" in faults
+    assert "pools.#2.slots (line 4): " in faults
 
 
 def test_what_is_no_cluster_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_cluster(tmp_path / "absent.yaml")
-    with pytest.raises(ConfigError, match="is no YAML"):
+    with pytest.raises(ConfigError, match=r"x\.yaml, line 1"):
         parse_cluster("a: [", "x.yaml")
-    with pytest.raises(ConfigError, match="the whole"):
+    with pytest.raises(ConfigError, match="pools: this key is required"):
         parse_cluster("", "x.yaml")
 
 

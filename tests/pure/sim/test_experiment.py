@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,20 @@ def test_policies_are_compared_on_the_same_runs_and_alone_means_the_same() -> No
     assert table(rows).count("\n") == 4
 
 
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("docs", "testbed-4x4090"), ("rag_rerank", "testbed-4x4090"), ("bfcl", "hetero-1")],
+)
+def test_a_preset_that_cuts_graphs_is_held_against_the_whole_ones(
+    name: str, where: str
+) -> None:
+    alone: list[dict[str, float]] = []
+    for policy in ("fcfs", "static_split"):
+        records = simulate(experiment(name, where, policy, runs=8)).trace.records
+        alone.append({r.run: r.alone_s for r in records})
+    assert alone[0] == alone[1]
+
+
 def test_experiments_travel_to_other_processes() -> None:
     mine = experiment("lats", "hetero-2", "atlas", runs=2)
     theirs = pickle.loads(pickle.dumps(mine))
@@ -135,6 +150,42 @@ def test_the_command_compares_policies(capfd: pytest.CaptureFixture[str]) -> Non
     assert told["seeds"] == [0] and told["policies"][0]["req95"] >= 1.0
 
 
+def test_the_command_takes_step_times_from_either_back_end(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    means: list[float] = []
+    for backend in ("auto", "measured", "roofline"):
+        words = f"simulate -w lats -c homog-h200 --runs 2 --backend {backend} --json"
+        assert execute(words.split()) == 0
+        means.append(json.loads(capfd.readouterr().out)["mean_s"])
+    assert means[0] == means[1] != means[2]
+
+
+def test_a_policy_named_twice_is_compared_once(capfd: pytest.CaptureFixture[str]) -> None:
+    words = "simulate -w web --runs 2 --compare fcfs,fcfs+least_loaded --seeds 1 --json"
+    assert execute(words.split()) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert [row["policy"] for row in told["policies"]] == ["fcfs"]
+
+
+def test_a_folder_that_cannot_be_is_refused_before_the_simulation(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    words = ["simulate", "-w", "web", "--runs", "2", "--out", str(file / "under"), "--json"]
+    assert execute(words) == 1
+    told = capfd.readouterr()
+    assert json.loads(told.out)["error"]["code"] == "environment"
+    assert "mean_s" not in told.err
+
+
+def test_a_stricter_slo_leaves_less_goodput() -> None:
+    mine = experiment("bfcl", "homog-h200", "fcfs", runs=60)
+    strict, mild = (simulate(replace(mine, slo=slo)).summary for slo in (1.5, 1e6))
+    assert strict.goodput_rps < mild.goodput_rps == pytest.approx(mild.throughput_rps)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -142,10 +193,17 @@ def test_the_command_compares_policies(capfd: pytest.CaptureFixture[str]) -> Non
         ("--workload moon", "unknown workload 'moon'; known: rag"),
         ("--model moon", "llama-3-8b"),
         ("--ordering moon", "unknown policy 'moon'; known: atlas"),
-        ("--placement moon", "unknown policy 'workflow_fcfs'"),
+        ("--placement moon", "unknown placement 'moon'; known: least_loaded"),
+        ("--ordering static_split --placement round_robin", "places by least_loaded"),
         ("--compare fcfs,moon", "unknown policy 'moon'"),
         ("--compare fcfs --seeds 0", "1 policies over 0 seeds"),
+        ("--compare fcfs --ordering llf", "exclude each other"),
+        ("--backend moon", "no back end of step times is called 'moon'"),
+        ("--backend roofline --profile absent.yaml", "--backend roofline is for"),
+        ("--seeds 3", "--seeds goes with --compare"),
+        ("--slo 0", "the SLO is 0 times H"),
         ("--rate -1", "the rate is -1 runs/s"),
+        ("--rate 1e-300", "it must be 1e-06 or more"),
         ("--concurrency 0", "concurrency is 0"),
         ("--model llama-3.1-70b", "its weights take 141.1 GB"),
         ("--cluster hetero-1", "no pool offers it"),

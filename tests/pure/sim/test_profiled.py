@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from herasys_rt.cli import execute
 from herasys_rt.costs.batch import LinearBatch
 from herasys_rt.costs.layered import StepParts
-from herasys_rt.costs.profile import PoolProfile, Profile, VerbProfile
+from herasys_rt.costs.profile import PoolProfile, Profile, VerbProfile, profile_text
 from herasys_rt.errors import ConfigError
 from herasys_rt.sim.machines import Machines
 from herasys_rt.sim.profiled import profiled_cluster
@@ -57,3 +61,17 @@ def test_of_two_pools_of_a_resource_the_first_is_the_default():
     twin = PoolProfile("large", "llm", "vllm", "cpu", 4, LLM.verbs, model="other")
     cluster = profiled_cluster(Profile((LLM, twin)))
     assert [pool.default for pool in cluster.pools] == [True, False]
+
+
+def test_the_command_simulates_the_machine_of_a_profile(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = VerbProfile("pg.search", times=LinearBatch(0.002))
+    search = PoolProfile("pg", "retrieval", "pgvector", "cpu", 8, (found,))
+    file = tmp_path / "profile.yaml"
+    file.write_text(profile_text(Profile((LLM, EMBEDDING, search))))
+    words = ["simulate", "-w", "rag", "--profile", str(file), "--runs", "5", "--json"]
+    assert execute([*words, "--concurrency", "2"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert (told["cluster"], told["model"], told["runs"]) == ("profile", "smollm2-135m", 5)
+    assert told["mean_s"] > 1.0

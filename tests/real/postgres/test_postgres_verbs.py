@@ -205,7 +205,8 @@ def test_each_bad_item_is_its_own_outcome(db: Database):
     assert code(db.ask("pg.write", **write, storage="bit")) == "invalid_input"
     assert code(db.ask("pg.write", **write, distance="l2")) == "distance_mismatch"
     assert (
-        code(db.ask("pg.write", **write, collection="n", language="x")) == "invalid_input"
+        code(db.ask("pg.write", **write, collection="n", language="x"))
+        == "unknown_language"
     )
     for verb in SEARCHES:
         assert db.search(verb).error is None
