@@ -87,11 +87,17 @@ def choose(state: State, pool: Pool, flight: Flight) -> Instance:
     free = pool.free
     if len(free) == 1:
         return next(iter(free.values()))
-    score = state.placement.score
-    return min(
-        (i for i in free.values() if i.id != flight.avoid),
-        key=lambda instance: (score(instance, flight), instance.id),
-    )
+    score, avoid = state.placement.score, flight.avoid
+    best: Instance | None = None
+    least = 0.0
+    for instance in free.values():
+        if instance.id == avoid:
+            continue
+        own = score(instance, flight)
+        if best is None or own < least or (own == least and instance.id < best.id):
+            best, least = instance, own
+    assert best is not None  # the one to avoid is not alone
+    return best
 
 
 def take(

@@ -111,9 +111,10 @@ class Surface:
         if y > ys[-1]:
             far += self._slope_y * (y - ys[-1])
             y = ys[-1]
-        i = min(max(bisect_right(xs, x) - 1, 0), len(xs) - 2)
-        j = min(bisect_right(ys, y) - 1, len(ys) - 2)
-        u = max((x - xs[i]) / (xs[i + 1] - xs[i]), 0.0)
+        # Simulations ask this a million times: no calls where a comparison does.
+        i = bisect_right(xs, x, 1, len(xs) - 1) - 1
+        j = bisect_right(ys, y, 1, len(ys) - 1) - 1
+        u = (x - xs[i]) / (xs[i + 1] - xs[i]) if x > xs[i] else 0.0
         w = (y - ys[j]) / (ys[j + 1] - ys[j])
         low, high = self._rows[i], self._rows[i + 1]
         less = low[j] + w * (low[j + 1] - low[j])

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from herasys_rt.errors import InputError
@@ -320,6 +321,7 @@ def _sources(spec: WorkflowSpec, node: NodeSpec) -> list[str]:
     return list(dict.fromkeys(ref.node for ref in node_refs(args)))
 
 
+@lru_cache(maxsize=1024)
 def _scope(tenant: str, public: bool) -> bytes:
     scope = ["public"] if public else ["tenant", tenant]
     return codec.digest(codec.canonical(scope))

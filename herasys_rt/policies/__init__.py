@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from herasys_rt.core.policy import Batching, Ordering, Placement, Policies, PolicyNames
@@ -20,7 +21,8 @@ from herasys_rt.policies.ordering import (
 from herasys_rt.policies.placement import LeastLoaded, RoundRobin
 
 ORDERINGS: dict[str, Callable[[], Ordering]] = {
-    kind.name: kind for kind in (Fcfs, WorkflowFcfs, Depth, Srtf, Llf, Plas, Atlas)
+    **{kind.name: kind for kind in (Fcfs, WorkflowFcfs, Depth, Srtf, Plas, Atlas)},
+    **{Llf(deadline).name: partial(Llf, deadline) for deadline in (1.0, 2.0, 4.0)},
 }
 PLACEMENTS: dict[str, Callable[[], Placement]] = {
     kind.name: kind for kind in (LeastLoaded, RoundRobin)

@@ -63,20 +63,25 @@ class Srtf:
 
 
 class Llf:
-    """Least laxity first, a run being due at its horizon H_w: what could wait least.
+    """Least laxity first, a run being due at ``deadline`` times its horizon H_w: what
+    could wait least.
 
-    Laxity is a_w + H_w - t - (the longest way from the node to the end of what is
-    revealed); t is common to all and left out.
+    Laxity is a_w + deadline * H_w - t - (the longest way from the node to the end of what
+    is revealed); t is common to all and left out. Its name says a deadline other than 1.
     """
 
-    name = "llf"
     dynamic = True
+
+    def __init__(self, deadline: float = 1.0) -> None:
+        self.name = "llf" if deadline == 1.0 else f"llf_{deadline:g}x"
+        self._deadline = deadline
 
     def key(self, node: Node, run: Run) -> float:
         """When the node must begin for the run to be in time, in seconds."""
         progress = _of(run)
         piece = progress.pieces[node.fragment.number]
-        return run.arrived_s + progress.horizon_s - piece.tails[node.position]
+        due_s = run.arrived_s + self._deadline * progress.horizon_s
+        return due_s - piece.tails[node.position]
 
 
 class Plas:

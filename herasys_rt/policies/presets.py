@@ -13,7 +13,9 @@ class Preset(NamedTuple):
     """Policies, and what is done to a workflow's graph before it is submitted.
 
     ``split`` cuts nodes that work on lists in so many parts, always (1: not at all);
-    ``partial_prefill`` computes the fixed heads of prompts ahead.
+    ``partial_prefill`` computes the fixed heads of prompts ahead. With ``eager`` a call
+    of a language model is sent to an instance as soon as it is ready, whether or not
+    that is free, and waits there in the order of arrival.
     """
 
     name: str
@@ -21,6 +23,7 @@ class Preset(NamedTuple):
     fusion: bool = True
     split: int = 1
     partial_prefill: bool = False
+    eager: bool = False
 
 
 PRESETS: dict[str, Preset] = {
@@ -31,9 +34,15 @@ PRESETS: dict[str, Preset] = {
         split=2,
         partial_prefill=True,
     ),
+    "per_call": Preset(
+        "per_call",
+        PolicyNames("fcfs", "round_robin", DEFAULTS.batching),
+        eager=True,
+    ),
 }
 """``static_split`` is what Ayo does: a fixed two-way pipeline split, batches in the order
-of depth, partial prefill, no fusion."""
+of depth, partial prefill, no fusion. ``per_call`` is what HexAGenT calls per-call FCFS:
+every call on its own, to the instances in turn however fast or busy they are."""
 
 
 def preset(name: str, placement: str = DEFAULTS.placement) -> Preset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 
 import msgspec
 
@@ -23,6 +24,11 @@ def alone_s(service: ServiceModel, verb: str, truth: Truth) -> float:
     """Engine seconds of one step with an instance to itself."""
     if truth.seconds is not None:
         return truth.seconds
+    steps = service.steps
+    if steps is not None and verb == "llm.decode":
+        count = max(truth.output_tokens - 1, 1)
+        middle = max(truth.prompt_tokens, 1) + truth.output_tokens // 2
+        return count * steps.decode_s(1, middle)
     work = Work(
         prompt_tokens=max(truth.prompt_tokens, 1),
         cached_tokens=min(truth.cached_tokens, max(truth.prompt_tokens - 1, 0)),
@@ -30,13 +36,38 @@ def alone_s(service: ServiceModel, verb: str, truth: Truth) -> float:
         items=truth.items,
         tokens=truth.tokens,
     )
-    steps = service.steps
-    if steps is None:
-        return service.batch_s(verb, work.items, work.tokens)
-    if verb == "llm.decode":
-        count = max(work.output_tokens - 1, 1)
-        return count * steps.decode_s(1, work.prompt_tokens + work.output_tokens // 2)
     return service.predicted_s(verb, work)
+
+
+class Lane:
+    """The equal instances of a pool: ``count`` of a kind, and how long work takes alone
+    on one of them. Remembers the calls of language models: runs have many alike."""
+
+    __slots__ = ("_known", "count", "kind")
+
+    def __init__(self, kind: Kind, count: int) -> None:
+        self.kind = kind
+        self.count = count
+        self._known: dict[tuple[str, int, int, int], float] = {}
+
+    def alone_s(self, verb: str, truth: Truth) -> float:
+        """See `alone_s`."""
+        if self.kind.service.steps is None or truth.seconds is not None:
+            return alone_s(self.kind.service, verb, truth)
+        key = (verb, truth.prompt_tokens, truth.cached_tokens, truth.output_tokens)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = alone_s(self.kind.service, verb, truth)
+        return found
+
+
+def lanes(machines: Machines, pool: str) -> list[Lane]:
+    """The lanes of a pool, one per kind in the order of first appearance."""
+    found: dict[int, Lane] = {}
+    for machine in machines.of(pool):
+        kind = machine.kind
+        found.setdefault(id(kind), Lane(kind, 0)).count += 1
+    return list(found.values())
 
 
 class Forecast:
@@ -48,7 +79,7 @@ class Forecast:
         self._machines = machines
         self._lengths = QuantileLengths()
         self._outside: dict[tuple[str, str], Mean] = {}
-        self._kinds: dict[str, list[tuple[Kind, int]]] = {}
+        self._lanes: dict[str, list[Lane]] = {}
 
     def seconds(self, job: Job, steps: tuple[Step, ...]) -> tuple[float, ...]:
         """Per step, in order."""
@@ -74,15 +105,15 @@ class Forecast:
                 output_tokens=max(output, 1),
                 cached_tokens=truth.cached_tokens,
             )
-        kinds = self._of(step)
-        total = sum([count for _, count in kinds])
-        return sum([alone_s(k.service, step.verb, truth) * n for k, n in kinds]) / total
+        found = self._of(step)
+        total = sum([lane.count for lane in found])
+        return sum([lane.alone_s(step.verb, truth) * lane.count for lane in found]) / total
 
-    def _of(self, step: Step) -> list[tuple[Kind, int]]:
+    def _of(self, step: Step) -> list[Lane]:
         pool = self._machines.shape_for(step).name
-        found = self._kinds.get(pool)
+        found = self._lanes.get(pool)
         if found is None:
-            found = self._kinds[pool] = self._machines.kinds(pool)
+            found = self._lanes[pool] = lanes(self._machines, pool)
         return found
 
 
@@ -102,6 +133,7 @@ class Standalone:
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
+        self._lanes: dict[str, list[Lane]] = {}
 
     def seconds(self, job: Job) -> float:
         """From the job's arrival to the end of its last step; ``job`` as it is executed
@@ -116,7 +148,7 @@ class Standalone:
         ready = [(step.after_s, i) for i, step in enumerate(steps) if not left[i]]
         heapq.heapify(ready)
         ends: list[float] = [0.0] * len(steps)
-        free: dict[str, float] = {}
+        free: dict[int, list[float]] = {}
         where: dict[str, Kind] = {}
         seen: set[int] = set()
         last_s = 0.0
@@ -136,35 +168,39 @@ class Standalone:
         self,
         step: Step,
         now: float,
-        free: dict[str, float],
+        free: dict[int, list[float]],
         where: dict[str, Kind],
         seen: set[int],
     ) -> float:
-        """Put a step where it ends first; gives that end."""
+        """Put a step where it ends first; gives that end. ``free`` has for each lane the
+        heap of when its instances are."""
         pool = self._machines.shape_for(step)
         exclusive = pool.role == "prefill" or pool.resource in BATCHED
         came_from = where.get(step.parents[0]) if step.verb == "llm.decode" else None
-        best: tuple[float, str, Kind] | None = None
-        took: dict[int, float] = {}
+        best: Lane | None = None
+        best_s = math.inf
         truth = _cached(step.truth, seen) if pool.prefix_cache else step.truth
-        for machine in self._machines.of(pool.name):
-            kind = machine.kind
-            seconds = took.get(id(kind))
-            if seconds is None:
-                seconds = alone_s(kind.service, step.verb, truth)
-                if came_from is not None and came_from.end and kind.end:
-                    tokens = step.truth.prompt_tokens
-                    seconds += kv_transfer_s(tokens, came_from.end, kind.end)
-                took[id(kind)] = seconds
-            start_s = max(now, free.get(machine.name, 0.0)) if exclusive else now
-            if best is None or start_s + seconds < best[0]:
-                best = (start_s + seconds, machine.name, kind)
+        for lane in self._of(pool.name):
+            seconds = lane.alone_s(step.verb, truth)
+            if came_from is not None and came_from.end and lane.kind.end:
+                tokens = step.truth.prompt_tokens
+                seconds += kv_transfer_s(tokens, came_from.end, lane.kind.end)
+            start_s = now
+            if exclusive and (busy := free.get(id(lane))) is not None and busy[0] > now:
+                start_s = busy[0]
+            if start_s + seconds < best_s:
+                best, best_s = lane, start_s + seconds
         assert best is not None
-        end_s, name, kind = best
         if exclusive:
-            free[name] = end_s
-        where[step.id] = kind
-        return end_s
+            heapq.heapreplace(free.setdefault(id(best), [0.0] * best.count), best_s)
+        where[step.id] = best.kind
+        return best_s
+
+    def _of(self, pool: str) -> list[Lane]:
+        found = self._lanes.get(pool)
+        if found is None:
+            found = self._lanes[pool] = lanes(self._machines, pool)
+        return found
 
 
 def _cached(truth: Truth, seen: set[int]) -> Truth:

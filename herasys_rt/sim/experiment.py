@@ -102,6 +102,16 @@ def simulate(
     progress: Callable[[int], None] | None = None,
 ) -> Outcome:
     """Run an experiment. Errors: `ConfigError` for what does not fit together."""
+    with _without_collector():
+        return _simulate(experiment, spans, checked, progress)
+
+
+def _simulate(
+    experiment: Experiment,
+    spans: bool,
+    checked: bool,
+    progress: Callable[[int], None] | None,
+) -> Outcome:
     jobs = whole = jobs_of(experiment)
     preset = experiment.preset
     cuts = preset.split > 1 or preset.partial_prefill
@@ -123,13 +133,13 @@ def simulate(
         jobs,
         _arrivals(experiment, jobs),
         outages=experiment.outages,
+        eager=preset.eager,
         spans=spans,
         checked=checked,
         horizons=not cuts,
         progress=progress,
     )
-    with _collecting_rarely():
-        trace = simulation.run()
+    trace = simulation.run()
     if cuts:
         trace.records = _measured_whole(trace.records, whole, experiment.machines)
     told = summary(
@@ -155,15 +165,16 @@ def _measured_whole(
 
 
 @contextlib.contextmanager
-def _collecting_rarely() -> Generator[None]:
+def _without_collector() -> Generator[None]:
     """Python's collector looks at everything alive again and again; a simulation keeps
-    much alive, and its kernel leaves no cycles."""
-    before = gc.get_threshold()
-    gc.set_threshold(50_000, 20, 100)
+    much alive, and neither it nor its kernel leaves cycles before its end."""
+    collects = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        if collects:
+            gc.enable()
 
 
 def _arrivals(experiment: Experiment, jobs: Sequence[Job]) -> Arrivals:

@@ -9,7 +9,10 @@ from herasys_rt.core.events import Event, InstanceDown, InstanceUp, PoolFailed
 from herasys_rt.errors import ErrorInfo, InternalError
 from herasys_rt.sim.agenda import Agenda
 from herasys_rt.sim.instances import Instance, Outcomes, Work
-from herasys_rt.sim.machines import Machine, Machines, faulty
+from herasys_rt.sim.machines import LLM, Machine, Machines, faulty
+
+EAGER_SLOTS = 1_000_000
+"""What the kernel is told of a language model where calls need not wait for a free one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,8 @@ class Fleet:
     """Brings machines up, loses them, and hands them work.
 
     ``tell`` takes what the kernel is told of it; outcomes of work go to ``outcomes``. Work
-    reaches its instance after what the control path takes (`Machine.lead_s`).
+    reaches its instance after what the control path takes (`Machine.lead_s`). ``eager``
+    is as in `Preset`.
 
     Errors: `ConfigError` with every outage that cannot be.
     """
@@ -37,8 +41,11 @@ class Fleet:
         agenda: Agenda,
         outcomes: Outcomes,
         tell: Callable[[Event], None],
+        *,
+        eager: bool = False,
     ) -> None:
         _check(machines, outages)
+        self._eager = eager
         self.instances: dict[str, Instance] = {}
         self._machines = machines
         self._outages = outages
@@ -116,7 +123,9 @@ class Fleet:
         self.instances[name] = self._machines.instance(
             machine, name, self._agenda, self._outcomes
         )
-        self._tell(InstanceUp(name, machine.pool.name, machine.pool.slots))
+        pool = machine.pool
+        slots = EAGER_SLOTS if self._eager and pool.resource == LLM else pool.slots
+        self._tell(InstanceUp(name, pool.name, slots))
 
     def _plan(self, outage: Outage) -> None:
         machine = next(m for m in self._machines.machines if m.name == outage.machine)

@@ -104,11 +104,6 @@ class Machines:
         """Built anew where it is needed: tables are large."""
         return _rebuilt, (self.cluster, self.model, self._backend, self._profile)
 
-    def kinds(self, pool: str) -> list[tuple[Kind, int]]:
-        """The different instances of a pool, and how many there are of each."""
-        groups = self._shapes[pool].groups
-        return [(self._kinds[(pool, group)], group.count) for group in groups]
-
     def of(self, pool: str) -> list[Machine]:
         """The instances of a pool."""
         return self._of[pool]
@@ -190,18 +185,22 @@ class Machines:
         """Refuse jobs that nothing here can execute. Errors: `ConfigError` with every
         fault and its numbers."""
         faults: dict[str, None] = {}
-        for job in jobs:
-            for step in job.steps:
-                split = self.cluster.split and step.verb == "llm.generate"
-                for stage in stages(step) if split else (step,):
-                    pool = self.pool_for(stage)
-                    if isinstance(pool, ErrorInfo):
-                        faults[pool.message] = None
-                    elif stage.truth.seconds is None and not self._times(pool, stage.verb):
-                        faults[
-                            f"step {stage.id!r} has no seconds, and nobody knows how long "
-                            f"{stage.verb} takes in pool {pool.name!r}"
-                        ] = None
+        different = {
+            (s.verb, s.resource, s.model, s.truth.seconds is None): s
+            for job in jobs
+            for s in job.steps
+        }
+        for step in different.values():
+            split = self.cluster.split and step.verb == "llm.generate"
+            for stage in stages(step) if split else (step,):
+                pool = self.pool_for(stage)
+                if isinstance(pool, ErrorInfo):
+                    faults[pool.message] = None
+                elif stage.truth.seconds is None and not self._times(pool, stage.verb):
+                    faults[
+                        f"step {stage.id!r} has no seconds, and nobody knows how long "
+                        f"{stage.verb} takes in pool {pool.name!r}"
+                    ] = None
         if faults:
             raise faulty(f"a workload for cluster {self.cluster.name}", list(faults))
 

@@ -97,7 +97,8 @@ class Trace:
 class Simulation:
     """Runs jobs on machines under a kernel.
 
-    ``state`` is a fresh kernel state with its policies. ``checked`` validates the
+    ``state`` is a fresh kernel state with its policies; ``eager`` is as in `Preset`.
+    ``checked`` validates the
     kernel's invariants and the instances' after every event (slow). ``listen`` is told
     every event with its time and the commands it led to; ``progress`` how many runs
     have ended.
@@ -114,6 +115,7 @@ class Simulation:
         arrivals: Arrivals,
         *,
         outages: Sequence[Outage] = (),
+        eager: bool = False,
         spans: bool = False,
         checked: bool = False,
         horizons: bool = True,
@@ -124,7 +126,7 @@ class Simulation:
         self.state = state
         self.agenda = Agenda()
         self.trace = Trace()
-        self.fleet = Fleet(machines, outages, self.agenda, self, self.tell)
+        self.fleet = Fleet(machines, outages, self.agenda, self, self.tell, eager=eager)
         self._machines = machines
         self._arrivals = arrivals
         self._keep_spans = spans

@@ -43,7 +43,8 @@ class Chat(msgspec.Struct, frozen=True):
     ``think_s`` passes between the turns. With ``pairs`` (a file of `lengths.read_pairs`)
     the lengths of each turn are one of its pairs; with ``conversations`` (a file of
     `lengths.read_conversations`) number and lengths of the user's turns are one of its
-    conversations'. Lengths in tokens, times ``scale``.
+    conversations'. Lengths in tokens, times ``scale``, the user's also times
+    ``prompt_scale``.
     """
 
     kind: str = "sharegpt"
@@ -54,6 +55,7 @@ class Chat(msgspec.Struct, frozen=True):
     pairs: str = ""
     conversations: str = ""
     scale: float = 1.0
+    prompt_scale: float = 1.0
     reuse: Reuse = "blocks"
 
     def content(self, origin: str, streams: Streams) -> Content:
@@ -66,18 +68,19 @@ class Chat(msgspec.Struct, frozen=True):
 
     def _turns(self, streams: Streams) -> list[tuple[int, int]]:
         outputs = streams.of("output")
+        given = self.scale * self.prompt_scale
         if self.conversations:
             spoken = _one_of(read_conversations(Path(self.conversations)), streams)
-            users = [_times(tokens, self.scale) for tokens in spoken]
+            users = [_times(tokens, given) for tokens in spoken]
             return [(user, self.output.whole(outputs, self.scale)) for user in users]
         count = self.turns.count(streams.of("turns"))
         if self.pairs:
             pairs = read_pairs(Path(self.pairs))
             drawn = [_one_of(pairs, streams) for _ in range(count)]
-            return [(_times(u, self.scale), _times(o, self.scale)) for u, o in drawn]
+            return [(_times(u, given), _times(o, self.scale)) for u, o in drawn]
         return [
             (
-                self.user.whole(streams.of("user"), self.scale),
+                self.user.whole(streams.of("user"), given),
                 self.output.whole(outputs, self.scale),
             )
             for _ in range(count)
@@ -112,7 +115,7 @@ class ToolChain(msgspec.Struct, frozen=True):
     ``tool_docs[1]``, are shared by all runs. A tool works for ``tool_s`` after each call.
     With ``tasks`` (a file of `lengths.read_tasks`) the structure and all lengths are one
     of its tasks', save the tools' results, which stay ``increment``. Lengths in tokens,
-    times ``scale``.
+    times ``scale``, those of documents and increments also times ``prompt_scale``.
     """
 
     kind: str = "bfcl"
@@ -124,6 +127,7 @@ class ToolChain(msgspec.Struct, frozen=True):
     tool_docs: tuple[int, int] = (3082, 6892)
     tasks: str = ""
     scale: float = 1.0
+    prompt_scale: float = 1.0
     reuse: Reuse = "given"
 
     def content(self, origin: str, streams: Streams) -> Content:
@@ -133,7 +137,7 @@ class ToolChain(msgspec.Struct, frozen=True):
             docs, calls = task.tool_docs, self._replayed(task, streams)
         else:
             docs, calls = self._docs(streams), self._drawn(streams)
-        head = (f"{self.kind}/tools-{docs}", _times(docs, self.scale))
+        head = (f"{self.kind}/tools-{docs}", _times(docs, self._given))
         steps = chain(origin, calls, self.reuse, head)
         return Content(self.kind, steps, revealed=True)
 
@@ -158,7 +162,7 @@ class ToolChain(msgspec.Struct, frozen=True):
         calls: list[Exchange] = []
         new = 0
         for user, outputs in task.turns:
-            new += round(user * self.scale)
+            new += round(user * self._given)
             for tokens in outputs:
                 output = _times(tokens, self.scale)
                 calls.append(
@@ -168,7 +172,11 @@ class ToolChain(msgspec.Struct, frozen=True):
         return calls
 
     def _increment(self, streams: Streams) -> int:
-        return self.increment.whole(streams.of("increment"), self.scale)
+        return self.increment.whole(streams.of("increment"), self._given)
+
+    @property
+    def _given(self) -> float:
+        return self.scale * self.prompt_scale
 
     def _pause_s(self, number: int, streams: Streams) -> float:
         return self.tool_s.draw(streams.of("tool_s")) if number else 0.0
@@ -190,7 +198,8 @@ class TreeSearch(msgspec.Struct, frozen=True):
     the same in every run, then the run's ``question`` (with ``questions``, a file of
     `lengths.read_questions`, one of those). ``tool_s`` passes between an answer and its
     valuation (the environment's turn). Answers are sampled: no two calls are equal.
-    Lengths in tokens, times ``scale``.
+    Lengths in tokens, times ``scale``, those of prompts and their parts also times
+    ``prompt_scale``.
     """
 
     kind: str = "lats"
@@ -203,11 +212,12 @@ class TreeSearch(msgspec.Struct, frozen=True):
     questions: str = ""
     tool_s: Spread = fixed(0)
     scale: float = 1.0
+    prompt_scale: float = 1.0
     reuse: Reuse = "blocks"
 
     def content(self, origin: str, streams: Streams) -> Content:
         """See `Source.content`."""
-        instructions = _times(self.instructions, self.scale)
+        instructions = _times(self.instructions, self._given)
         head = _Head(instructions, f"{origin}/question", self._question(streams))
         steps: list[Step] = []
         front: tuple[str, ...] = ()
@@ -229,11 +239,11 @@ class TreeSearch(msgspec.Struct, frozen=True):
     def _question(self, streams: Streams) -> int:
         if self.questions:
             found = _one_of(read_questions(Path(self.questions)), streams)
-            return _times(found, self.scale)
-        return self.question.whole(streams.of("question"), self.scale)
+            return _times(found, self._given)
+        return self.question.whole(streams.of("question"), self._given)
 
     def _prompt(self, label: str, own: str, head: _Head, streams: Streams) -> Context:
-        left = self.prompt.whole(streams.of("prompt"), self.scale)
+        left = self.prompt.whole(streams.of("prompt"), self._given)
         prompt = Context()
         instructions = min(head.instructions, left)
         prompt.add(f"{self.kind}/{label}", instructions)
@@ -246,6 +256,10 @@ class TreeSearch(msgspec.Struct, frozen=True):
         output = self.output.whole(streams.of("output"), self.scale)
         truth = call_truth(prompt, key, output, alone=True)
         return reusing(truth, self.reuse, head.instructions + head.question_tokens)
+
+    @property
+    def _given(self) -> float:
+        return self.scale * self.prompt_scale
 
 
 def chain(

@@ -312,6 +312,7 @@ class _Chat(_Source):
     pairs: _File | None = None
     conversations: _File | None = None
     scale: _Scale | None = None
+    prompt_scale: _Scale | None = None
     reuse: Reuse | None = None
 
     @pydantic.model_validator(mode="after")
@@ -335,6 +336,7 @@ class _ToolChain(_Source):
     tool_docs: tuple[_Tokens, _Tokens] | None = None
     tasks: _File | None = None
     scale: _Scale | None = None
+    prompt_scale: _Scale | None = None
     reuse: Reuse | None = None
 
     @pydantic.field_validator("tool_docs")
@@ -360,6 +362,7 @@ class _TreeSearch(_Source):
     questions: _File | None = None
     tool_s: _Draw | None = None
     scale: _Scale | None = None
+    prompt_scale: _Scale | None = None
     reuse: Reuse | None = None
 
     def build(self) -> TreeSearch:

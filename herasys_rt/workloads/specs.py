@@ -98,12 +98,18 @@ class Specs:
         It is signed by what it works on alone: its parents' results travel as values.
         """
         step = job.steps[position]
-        alone = msgspec.structs.replace(step, id=step.label or step.operator, parents=())
-        spec, signer = self._spec(job.kind, (alone,))
+        shape = (job.kind, step.label, step.operator, step.verb, step.resource, step.model)
+
+        def make() -> WorkflowSpec:
+            name = step.label or step.operator
+            alone = msgspec.structs.replace(step, id=name, parents=())
+            return _spec_of(job.kind, (alone,))
+
+        spec, signer = self._remembered(shape, make)
         origin = f"{job.id}/{step.id}"
         contents = {_content(0): _named(job, step)}
-        piece = _piece(job, origin, spec, signer, contents, (step,))
-        return msgspec.structs.replace(piece, parents=_revealed_parents(job, position))
+        parents = _revealed_parents(job, position) if step.parents else ()
+        return _piece(job, origin, spec, signer, contents, (step,), parents)
 
     def _spec(self, kind: str, steps: tuple[Step, ...]) -> tuple[WorkflowSpec, Signer]:
         shape = tuple(
@@ -160,6 +166,7 @@ def _piece(
     signer: Signer,
     contents: dict[str, Any],
     steps: tuple[Step, ...],
+    parents: tuple[tuple[int, str], ...] = (),
 ) -> Piece:
     inputs = {ORIGIN: origin, **contents}
     return Piece(
@@ -168,6 +175,7 @@ def _piece(
         signer.sign(inputs, job.tenant, origin),
         signer.collections(inputs),
         steps,
+        parents,
     )
 
 
@@ -175,9 +183,10 @@ def _content(position: int) -> str:
     return f"content-{position}"
 
 
-def _named(job: Job, step: Step) -> Any:
-    """The content of a step; one without a key has one that no other has."""
-    return step.truth.prompt_key or [job.id, step.id]
+def _named(job: Job, step: Step) -> str:
+    """The content of a step; one without a key has one that no other has: keys are
+    printable."""
+    return step.truth.prompt_key or f"\0{job.id}\0{step.id}"
 
 
 def _revealed_parents(job: Job, position: int) -> tuple[tuple[int, str], ...]:
@@ -186,6 +195,8 @@ def _revealed_parents(job: Job, position: int) -> tuple[tuple[int, str], ...]:
     found: list[tuple[int, str]] = []
     for parent in steps[position].parents:
         # Backwards: parents stand before a step, and most often just before it.
-        number = next(i for i in range(position - 1, -1, -1) if steps[i].id == parent)
+        number = position - 1
+        while steps[number].id != parent:
+            number -= 1
         found.append((number, steps[number].label or steps[number].operator))
     return tuple(found)

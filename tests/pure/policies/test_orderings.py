@@ -179,6 +179,20 @@ def test_llf_puts_first_what_could_wait_least() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "first"), [("llf", "long/0"), ("llf_2x", "short/0"), ("llf_4x", "short/0")]
+)
+def test_a_multiple_of_the_horizon_as_deadline_leaves_long_runs_more_time(
+    name: str, first: str
+) -> None:
+    bench = Bench(name)
+    assert bench.state.ordering.name == name
+    bench.submit("holds", ONE, 1.0)
+    bench.submit("long", CHAIN, 1.0, 1.0, 2.0)  # keys: its arrival and 0, 4 or 12 s
+    bench.submit("short", ONE, 1.0)  # 1 s later, and 0, 1 or 3 s
+    assert bench.drain()[1] == first
+
+
 def test_the_horizon_of_an_agent_grows_with_what_it_reveals() -> None:
     bench = Bench("llf")
     bench.agent("g")
@@ -318,6 +332,8 @@ def test_a_preset_is_known_by_name_and_an_ordering_is_one_too() -> None:
     assert preset("llf").policies[:2] == ("llf", "least_loaded")
     assert preset("llf", "round_robin").policies[:2] == ("llf", "round_robin")
     assert preset("llf+round_robin").policies[:2] == ("llf", "round_robin")
+    assert preset("per_call").policies[:2] == ("fcfs", "round_robin")
+    assert preset("per_call").eager and not preset("fcfs+round_robin").eager
     assert set(PRESETS).isdisjoint(ORDERINGS)
 
 

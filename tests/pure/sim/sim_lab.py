@@ -97,6 +97,21 @@ class FakeMachines(Machines):
         return Kind(self._given.get(pool.name, SERVICES[pool.resource]))
 
 
+class UnequalMachines(Machines):
+    """A prefill pool with one machine per GPU name, each with its own times, and a decode
+    pool of the first kind."""
+
+    def __init__(self, steps: dict[str, LinearSteps], slots: int = 256):
+        self._steps = steps
+        groups = tuple(Group(1, gpu) for gpu in steps)
+        prefill = PoolShape("prefill", "llm", groups, "prefill")
+        decode = PoolShape("decode", "llm", groups[:1], "decode", slots=slots)
+        super().__init__(Cluster("unequal", (prefill, decode), "toy"), "toy")
+
+    def _kind(self, pool: PoolShape, group: Group) -> Kind:
+        return Kind(ServiceModel("llm", self._steps[group.gpu], {}))
+
+
 def toy_cluster(
     *,
     llms: int = 1,
@@ -154,6 +169,7 @@ def play(
     ordering: str = "workflow_fcfs",
     placement: str = "least_loaded",
     outages: Sequence[Outage] = (),
+    eager: bool = False,
     checked: bool = True,
     config: KernelConfig | None = None,
     log: list[tuple[float, Event, list[Command]]] | None = None,
@@ -166,6 +182,7 @@ def play(
         jobs,
         arrivals or OpenLoop(jobs),
         outages=outages,
+        eager=eager,
         spans=True,
         checked=checked,
         listen=None if log is None else lambda now, e, out: log.append((now, e, out)),

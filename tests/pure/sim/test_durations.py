@@ -9,7 +9,14 @@ from herasys_rt.sim.durations import Forecast, Standalone
 from herasys_rt.sim.machines import Machines
 from herasys_rt.sim.staging import staged
 from herasys_rt.workloads import Job, workload
-from tests.pure.sim.sim_lab import FakeMachines, play, step, toy_cluster
+from tests.pure.sim.sim_lab import (
+    FakeMachines,
+    LinearSteps,
+    UnequalMachines,
+    play,
+    step,
+    toy_cluster,
+)
 
 
 def toy(*steps: object, **more: object) -> Job:
@@ -32,6 +39,16 @@ def test_batches_of_one_run_wait_for_each_other_as_far_as_instances_are_short() 
     for count, rounds in ((1, 4), (2, 2), (4, 1)):
         machines = FakeMachines(toy_cluster(embedders=count))
         assert Standalone(machines).seconds(toy(*steps)) == pytest.approx(rounds * 0.02)
+
+
+def test_prompts_of_one_run_take_the_machine_that_is_done_first() -> None:
+    """Of a fast and a slow one; what waits for the fast one may be done before the slow."""
+    fast, slow = LinearSteps(base_s=1.0), LinearSteps(base_s=2.5)
+    machines = UnequalMachines({"fast": fast, "slow": slow})
+    steps = [step(f"c{i}", "llm", prompt_tokens=1, output_tokens=1) for i in range(3)]
+    ends = [Standalone(machines).seconds(staged(toy(*steps[:n]))) for n in (1, 2, 3)]
+    decode_s = fast.decode_s(1, 1)
+    assert ends == pytest.approx([1 + decode_s, 2 + decode_s, 2.5 + decode_s], abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["rag", "rag_rerank", "web", "docs"])

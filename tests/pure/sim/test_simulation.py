@@ -31,7 +31,15 @@ from herasys_rt.sim.records import records_text
 from herasys_rt.sim.simulation import Simulation
 from herasys_rt.sim.timeline import timeline
 from herasys_rt.workloads import Job, workload
-from tests.pure.sim.sim_lab import SERVICES, FakeMachines, play, step, toy_cluster
+from tests.pure.sim.sim_lab import (
+    SERVICES,
+    FakeMachines,
+    LinearSteps,
+    UnequalMachines,
+    play,
+    step,
+    toy_cluster,
+)
 
 ROOT = Path(__file__).parents[3]
 ONE_SLOT = Cluster("one", (PoolShape("python", "python"),), "toy")
@@ -161,6 +169,25 @@ def test_a_call_on_a_split_cluster_is_two_nodes_chained() -> None:
     prefill = simulation.fleet.instances["prefill-0"]
     assert isinstance(prefill, PrefillServer)
     assert prefill.prefilled == pytest.approx(120 + 50 + 100 + 150)
+
+
+def test_eager_calls_go_to_machines_in_turn_and_wait_there() -> None:
+    """Else they go to whichever is free: the slow machine gets what it can serve."""
+    jobs = [Job(f"j{i}", "job", (step("a", "llm", prompt_tokens=1, output_tokens=1),), 0.0)
+            for i in range(8)]  # fmt: skip
+    served: dict[bool, Counter[str]] = {}
+    for eager in (False, True):
+        machines = UnequalMachines(
+            {"fast": LinearSteps(base_s=1.0), "slow": LinearSteps(base_s=3.1)}
+        )
+        config = KernelConfig(fusion=False)
+        trace, _ = play(
+            machines, jobs, ordering="fcfs", placement="round_robin", eager=eager,
+            config=config,
+        )  # fmt: skip
+        served[eager] = Counter(s.instance for s in trace.spans if "prefill" in s.step)
+    assert served[False] == {"prefill-0": 6, "prefill-1": 2}
+    assert served[True] == {"prefill-0": 4, "prefill-1": 4}
 
 
 def test_decoding_waits_for_the_keys_and_values() -> None:

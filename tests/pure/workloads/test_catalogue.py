@@ -12,8 +12,9 @@ import pytest
 
 from herasys_rt.errors import ConfigError
 from herasys_rt.workloads import NAMES, Job, workload
+from herasys_rt.workloads.agents import Chat, ToolChain, TreeSearch
 from herasys_rt.workloads.catalogue import LENGTH_SCALE
-from herasys_rt.workloads.mixture import Duplicates, Mixture
+from herasys_rt.workloads.mixture import Duplicates, Mixture, Part
 from tests.pure.workloads.jobs_check import calls, check_jobs, shared
 
 HERASYS = ("rag", "rag_rerank", "web", "mixed", "mixed_long", "docs")
@@ -376,7 +377,9 @@ def test_a_conversation_accumulates_its_history():
     outputs = [step.truth.output_tokens for step in calls(jobs)]
     assert statistics.fmean(outputs) == pytest.approx(277, rel=0.03)
     users = [job.steps[0].truth.prompt_tokens for job in jobs]
-    assert statistics.fmean(users) == pytest.approx(256, rel=0.06)
+    assert statistics.fmean(users) == pytest.approx(
+        256 * LENGTH_SCALE["sharegpt"], rel=0.06
+    )
     for job in jobs[:50]:
         for before, after in zip(job.steps, job.steps[1:], strict=False):
             assert after.parents == (before.id,)
@@ -397,7 +400,7 @@ def test_a_function_calling_chain_has_the_papers_lengths():
         for job in jobs
         for a, b in zip(job.steps, job.steps[1:], strict=False)
     ]
-    assert statistics.fmean(grown) == pytest.approx(735, rel=0.03)
+    assert statistics.fmean(grown) == pytest.approx(735 * LENGTH_SCALE["bfcl"], rel=0.03)
 
 
 def test_runs_with_the_same_tools_share_their_documents():
@@ -409,7 +412,8 @@ def test_runs_with_the_same_tools_share_their_documents():
         by_tools.setdefault(job.steps[0].truth.prefix[0], []).append(job)
     one, other, *_ = next(group for group in by_tools.values() if len(group) > 1)
     common = shared(one.steps[0].truth.prefix, other.steps[0].truth.prefix)
-    assert 3082 // 16 <= common <= 6892 // 16
+    scale = LENGTH_SCALE["bfcl"]
+    assert int(3082 * scale) // 16 <= common <= 6892 * scale // 16
 
 
 def test_a_tree_search_fans_out_and_joins():
@@ -418,7 +422,7 @@ def test_a_tree_search_fans_out_and_joins():
     assert statistics.fmean(expansions) == pytest.approx(16, rel=0.06)
     found = calls(jobs)
     assert statistics.fmean(s.truth.prompt_tokens for s in found) == pytest.approx(
-        467, rel=0.02
+        467 * LENGTH_SCALE["lats"], rel=0.02
     )
     assert statistics.fmean(s.truth.output_tokens for s in found) == pytest.approx(
         73, rel=0.02
@@ -450,3 +454,13 @@ def test_the_length_scale_is_one_number_for_all_lengths(name):
     for a, b in zip(calls(one), calls(two), strict=True):
         assert b.truth.output_tokens == pytest.approx(2 * a.truth.output_tokens, abs=1)
         assert b.truth.prompt_tokens == pytest.approx(2 * a.truth.prompt_tokens, abs=90)
+
+
+@pytest.mark.parametrize("kind", [Chat, ToolChain, TreeSearch])
+def test_the_scale_of_prompts_leaves_outputs_as_they_are(kind):
+    def of(source):
+        return calls(Mixture("m", (Part(source),)).jobs(1, 20, None))
+
+    for a, b in zip(of(kind()), of(kind(prompt_scale=3.0)), strict=True):
+        assert b.truth.output_tokens == a.truth.output_tokens
+        assert b.truth.prompt_tokens > a.truth.prompt_tokens
