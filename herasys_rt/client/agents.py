@@ -135,6 +135,7 @@ class _Session:
         self._stream = stream
         self._next = 0
         self._open: dict[int, asyncio.Future[FinishFragment]] = {}
+        self._ending = False
 
     async def drive(self, agent: Agent[...], inputs: dict[str, Any]) -> None:
         """Execute the agent and tell how it ended."""
@@ -159,7 +160,8 @@ class _Session:
         streamed: str | None = None,
     ) -> Revealed:
         """See `dsl.agent.Revealer.reveal`."""
-        if self._run.done():  # Nobody would answer what a coroutine does after its run.
+        # Nobody would answer what a coroutine does after its run.
+        if self._ending or self._run.done():
             raise RunCancelledError(
                 f"run {self._run.id} has ended and takes no more steps",
                 hint="Clean up after a run without steps.",
@@ -208,6 +210,8 @@ class _Session:
     def _settle(self, message: FinishFragment) -> None:
         found = self._open.get(message.fragment)
         if found is not None and not found.done():
+            # Not abandoned here: the run is ending, and its own end is still on its way.
+            self._ending = self._ending or message.status == "cancelled"
             found.set_result(message)
 
 
