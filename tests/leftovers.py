@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
+import traceback
 from collections.abc import Collection
 
 import pytest
@@ -12,11 +15,22 @@ GRACE_S = 10.0
 
 
 def no_new_threads(before: Collection[threading.Thread]) -> None:
-    """Fail for threads that were not there ``before`` and do not end by themselves: an
-    executor that was shut down without waiting is gone a moment later."""
+    """Fail for threads that were not there ``before`` and do not end by themselves.
+
+    An executor that was shut down without waiting is gone a moment later, and one that
+    only an exception's traceback still holds (vLLM, of a pattern it refuses) with it.
+    """
     left = [thread for thread in threading.enumerate() if thread not in before]
+    if left:
+        gc.collect()
     for thread in left:
         thread.join(GRACE_S / len(left))
-    alive = [thread.name for thread in left if thread.is_alive()]
+    alive = [_described(thread) for thread in left if thread.is_alive()]
     if alive:
-        pytest.fail(f"threads left over: {', '.join(alive)}", pytrace=False)
+        pytest.fail("threads left over:\n" + "\n".join(alive), pytrace=False)
+
+
+def _described(thread: threading.Thread) -> str:
+    """A thread with where it stands."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return f"{thread.name}\n{''.join(traceback.format_stack(frame)) if frame else ''}"
