@@ -12,6 +12,7 @@ import pytest
 
 GRACE_S = 10.0
 """How long what was told to end may take to be gone."""
+_SOON_S = 1.0
 
 
 def no_new_threads(before: Collection[threading.Thread]) -> None:
@@ -21,10 +22,12 @@ def no_new_threads(before: Collection[threading.Thread]) -> None:
     only an exception's traceback still holds (vLLM, of a pattern it refuses) with it.
     """
     left = [thread for thread in threading.enumerate() if thread not in before]
-    if left:
-        gc.collect()
     for thread in left:
-        thread.join(GRACE_S / len(left))
+        thread.join(_SOON_S / len(left))
+    if any(thread.is_alive() for thread in left):
+        gc.collect()
+        for thread in left:
+            thread.join(GRACE_S / len(left))
     alive = [_described(thread) for thread in left if thread.is_alive()]
     if alive:
         pytest.fail("threads left over:\n" + "\n".join(alive), pytrace=False)
