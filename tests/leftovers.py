@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -34,6 +35,15 @@ def no_new_threads(before: Collection[threading.Thread]) -> None:
 
 
 def _described(thread: threading.Thread) -> str:
-    """A thread with where it stands."""
+    """A thread with where it stands, and who holds its executor if it is of one."""
     frame = sys._current_frames().get(thread.ident or 0)
-    return f"{thread.name}\n{''.join(traceback.format_stack(frame)) if frame else ''}"
+    told = f"{thread.name}\n{''.join(traceback.format_stack(frame)) if frame else ''}"
+    executor = next((o for o in gc.get_objects() if thread in _workers(o)), None)
+    if executor is not None:
+        holders = [repr(holder)[:200] for holder in gc.get_referrers(executor)]
+        told += f"of {vars(executor)}\nheld by\n" + "\n".join(holders)
+    return told
+
+
+def _workers(thing: object) -> Collection[object]:
+    return thing._threads if isinstance(thing, ThreadPoolExecutor) else ()
