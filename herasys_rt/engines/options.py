@@ -10,7 +10,7 @@ from herasys_rt.config import PoolConfig
 from herasys_rt.config_source import nearest
 from herasys_rt.errors import ConfigError
 
-O = TypeVar("O", bound="EngineOptions")  # noqa: E741
+OptionsT = TypeVar("OptionsT", bound="EngineOptions")
 
 
 class EngineOptions(pydantic.BaseModel):
@@ -19,7 +19,7 @@ class EngineOptions(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
-def read_options(pool: PoolConfig, kind: type[O]) -> O:
+def read_options(pool: PoolConfig, kind: type[OptionsT]) -> OptionsT:
     """The pool's options as ``kind``. Errors: `ConfigError` with every fault."""
     try:
         return kind.model_validate(pool.options)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_CLOSE_S = 10.0
+_CLOSE_S = 20.0
 
 
 class ItemTasks:

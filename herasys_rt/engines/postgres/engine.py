@@ -15,18 +15,16 @@ import pydantic
 
 from herasys_rt.clock import Clock, monotonic_s
 from herasys_rt.config import PoolConfig
+from herasys_rt.engines.options import EngineOptions, read_options
 from herasys_rt.engines.postgres import faults, words
-from herasys_rt.engines.postgres.loop import LoopThread
 from herasys_rt.engines.postgres.store import CollectionStore
 from herasys_rt.engines.postgres.verbs import VERBS
 from herasys_rt.engines.protocol import Engine, Item, Outcome, Sink, Snapshot
+from herasys_rt.engines.serving import ItemTasks
 from herasys_rt.errors import (
-    ConfigError,
     DatabaseUnreachableError,
-    HerasysError,
-    InternalError,
+    NodeError,
     OverloadedError,
-    RuntimeStateError,
 )
 
 if TYPE_CHECKING:
@@ -35,15 +33,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ADMISSION_S = 30.0
-_CLOSE_S = 20.0
 _LISTEN_S = 15.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 
 
-class PgvectorOptions(pydantic.BaseModel):
+class PgvectorOptions(EngineOptions):
     """``options`` of a pool with engine ``pgvector``."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     pool_size: int = pydantic.Field(default=8, ge=1, le=100)
     """Database connections of one instance; more items than that wait their turn."""
@@ -56,18 +51,7 @@ def create(pool: PoolConfig, dsn: str) -> Engine:
 
     Errors: `ConfigError` for options it does not know.
     """
-    try:
-        options = PgvectorOptions.model_validate(pool.options)
-    except pydantic.ValidationError as e:
-        known = ", ".join(PgvectorOptions.model_fields)
-        faults_found = "; ".join(
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in e.errors()
-        )
-        raise ConfigError(
-            f"pool {pool.name!r}: options of pgvector: {faults_found}",
-            hint=f"Known options: {known}.",
-        ) from None
-    return PgvectorEngine(dsn, options)
+    return PgvectorEngine(dsn, read_options(pool, PgvectorOptions))
 
 
 class PgvectorEngine:
@@ -103,15 +87,12 @@ class PgvectorEngine:
     ) -> None:
         self._dsn = dsn
         self._options = options
-        self._clock = clock
         self._store = CollectionStore(
             dsn, options.pool_size, statement_timeout_s=options.statement_timeout_s
         )
         self._admission = asyncio.Semaphore(options.pool_size)
-        self._tasks: dict[str, asyncio.Task[Outcome]] = {}
-        self._running = 0
+        self._items = ItemTasks("pgvector", self._serve, clock)
         self._sink: Sink | None = None
-        self._loop: LoopThread | None = None
         self._listener: asyncio.Task[None] | None = None
         self._revisions: dict[str, int] | None = None
 
@@ -120,9 +101,9 @@ class PgvectorEngine:
     def start(self, sink: Sink) -> None:
         """Connect, set up the schema, listen. Errors: `DatabaseUnreachableError`."""
         self._sink = sink
-        self._loop = LoopThread("pgvector")
+        self._items.start(sink)
         try:
-            self._loop.run(self._open())
+            self._items.run(self._open())
         except BaseException:
             self.close()
             raise
@@ -142,34 +123,20 @@ class PgvectorEngine:
 
     def submit(self, items: Sequence[Item]) -> None:
         """Take items; returns at once. Errors: `RuntimeStateError` when not started."""
-        if self._loop is None:
-            raise RuntimeStateError(
-                "the pgvector engine is not running", hint="Start it before submitting."
-            )
-        self._loop.call(self._admit, tuple(items))
+        self._items.submit(items)
 
     def abort(self, key: str) -> None:
         """Cancel an item, on the server too; its outcome says that it was aborted."""
-        if self._loop is not None:
-            self._loop.call(self._abort, key)
+        self._items.abort(key)
 
     def snapshot(self) -> Snapshot:
         """Items at work and items waiting for a connection."""
-        running = self._running
-        return Snapshot(running=running, waiting=max(0, len(self._tasks) - running))
+        return Snapshot(running=self._items.running, waiting=self._items.waiting)
 
     def close(self) -> None:
         """Abort what is under way, report it, and give every connection back."""
-        loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        try:
-            loop.run(self._shut(), _CLOSE_S)
-        except TimeoutError:
-            _log.warning("the database took longer than %.0f s to let go", _CLOSE_S)
-        finally:
-            loop.close()
-            self._sink = None
+        self._items.close(self._shut)
+        self._sink = None
 
     # -- items (everything below runs in the loop's thread) ---------------------------
 
@@ -190,63 +157,20 @@ class PgvectorEngine:
     async def _shut(self) -> None:
         if self._listener is not None:
             self._listener.cancel()
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._listener is not None:
             await asyncio.gather(self._listener, return_exceptions=True)
         await self._store.close()
 
-    def _admit(self, items: Sequence[Item]) -> None:
-        for item in items:
-            if item.key in self._tasks:
-                _log.error("item %r was submitted twice; the second is ignored", item.key)
-                continue
-            task = asyncio.get_running_loop().create_task(self._serve(item))
-            self._tasks[item.key] = task
-            # Not at the end of the coroutine: one cancelled before its first step
-            # never runs, and its item still has to end.
-            task.add_done_callback(lambda done, key=item.key: self._finish(key, done))
-
-    def _abort(self, key: str) -> None:
-        task = self._tasks.get(key)
-        if task is not None:
-            task.cancel()
-
-    def _finish(self, key: str, task: asyncio.Task[Outcome]) -> None:
-        del self._tasks[key]
-        outcome = Outcome(aborted=True) if task.cancelled() else task.result()
-        if self._sink is not None:
-            self._sink.finished(key, outcome)
-
     async def _serve(self, item: Item) -> Outcome:
-        """One item's outcome; raises nothing but cancellation."""
         try:
             async with asyncio.timeout(_ADMISSION_S):
                 await self._admission.acquire()
         except TimeoutError:
-            return Outcome(error=self._busy().info())
-        self._running += 1
-        began_s = self._clock()
+            raise self._busy() from None
         try:
-            if self._sink is not None:
-                self._sink.started(item.key)
-            outcome = await self._acted(item)
-        except HerasysError as e:
-            outcome = Outcome(error=e.info())
-        except Exception as e:
-            _log.exception("item %r of verb %s", item.key, item.verb)
-            message = f"{item.verb} failed: {type(e).__name__}: {e}"
-            error = InternalError(
-                faults.scrubbed(message, self._dsn),
-                hint="This is our fault; the log of the instance has the trace.",
-            )
-            outcome = Outcome(error=error.info())
+            self._items.begun(item.key)
+            return await self._acted(item)
         finally:
-            self._running -= 1
             self._admission.release()
-        return _timed(outcome, self._clock() - began_s)
 
     def _busy(self) -> OverloadedError:
         return OverloadedError(
@@ -260,9 +184,11 @@ class PgvectorEngine:
     async def _acted(self, item: Item) -> Outcome:
         action = VERBS.get(item.verb)
         if action is None:
-            raise InternalError(
-                f"pgvector has no verb {item.verb!r}; it has "
-                f"{', '.join(sorted(self.verbs))}"
+            raise NodeError(
+                f"engine pgvector cannot do {item.verb!r}; it does "
+                f"{', '.join(sorted(self.verbs))}",
+                hint="Give the operator the verb of an engine that does it.",
+                code="unknown_verb",
             )
         return await action(self._store, item.args)
 
@@ -315,9 +241,3 @@ class PgvectorEngine:
         known[name] = revision
         if self._sink is not None:
             self._sink.collection_changed(name, revision)
-
-
-def _timed(outcome: Outcome, run_s: float) -> Outcome:
-    import msgspec
-
-    return msgspec.structs.replace(outcome, run_s=run_s)

@@ -150,6 +150,7 @@ class PythonEngine:
         raise NodeError(
             f"engine python cannot do {item.verb!r}; it does "
             f"{', '.join(sorted(self.verbs))}",
+            hint="Give the operator the verb of an engine that does it.",
             code="unknown_verb",
         )
 
