@@ -155,6 +155,10 @@ def shared_parts() -> Iterator[Callable[[], None]]:
 
 
 def _descendants() -> set[psutil.Process]:
+    try:  # psutil looks at every process of the machine; nearly always there is no child.
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return set()
     return set(psutil.Process().children(recursive=True))
 
 
