@@ -91,6 +91,9 @@ class Link:
         link is closed then."""
         try:
             self._outbox.send(self._scheduler, self._hello)
+            # A way to wake the thread later: once this client has said goodbye, its
+            # socket file may be removed before a new connection is made.
+            self._outbox.send(self._inbox.endpoint, Pong())
             self._thread.start()
             if not self._welcomed.wait(_WELCOME_S):
                 raise RuntimeStateError(
