@@ -41,6 +41,7 @@ def embed(
         "text": edge(PortType.TEXTS),
         "kind": param(PortType.TEXT, choices=_KINDS),
     },
+    list_port="text",
 )
 def _embed_many(
     text: Sequence[str | Node] | Node,
@@ -61,6 +62,7 @@ def embed_many(
 ) -> Node:
     """The embeddings of several texts: unit vectors, float32 of shape (n, dimensions).
 
+    A text that another call embeds or has embedded is not embedded again.
     ``texts`` is a list of texts and nodes, or one node that gives such a list. No texts
     give shape (0, dimensions).
     """

@@ -48,6 +48,8 @@ class WorkItem(msgspec.Struct, frozen=True):
     skipped: tuple[int, ...] = ()
     """Parents on a branch that was not taken: they have no value here."""
     subscribers: tuple[Subscriber, ...] = ()
+    itemise: bool = False
+    """Somebody looks at the output's items one by one: tell their digests with it."""
 
 
 class StartBatch(msgspec.Struct, frozen=True, tag=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from herasys_rt.core.lists import ListSource, list_source
 from herasys_rt.core.needs import Needs, conditions_on_items, needs_of
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import (
@@ -55,7 +56,9 @@ class Plan:
     a node that is not conditional; ``fickle`` marks nodes of regions for which elements
     may differ in what they need, or in whether they run. A ``flat`` plan has neither
     regions nor conditions, a ``timed`` one has a node with a timeout. ``asked`` are the
-    inputs whose facts decide.
+    inputs whose facts decide. ``itemised`` marks nodes whose output's items are looked at
+    one by one: a region goes over it, or it stands at a list port. ``lists`` says what
+    stands at each node's list port.
 
     ``root`` marks nodes a run must not end without: its outputs and its effects.
     ``pure`` marks those that may fuse when they are signed.
@@ -82,6 +85,8 @@ class Plan:
     fickle: tuple[bool, ...]
     flat: bool
     asked: frozenset[str]
+    itemised: tuple[bool, ...]
+    lists: tuple[ListSource, ...]
     pools: tuple[Pool, ...] | None = field(default=None)
 
 
@@ -114,6 +119,7 @@ def plan_of(spec: WorkflowSpec) -> Plan:
         for parent in above:
             successors[parent].append(position)
     needs = _conditional([needs_of(spec, node) for node in nodes], asks)
+    lists = tuple(list_source(spec, node) for node in nodes)
     return Plan(
         spec=spec,
         spec_id=spec.id,
@@ -136,6 +142,8 @@ def plan_of(spec: WorkflowSpec) -> Plan:
         fickle=_fickle(needs, region),
         flat=not any(r >= 0 for r in region) and not any(n is not None for n in needs),
         asked=frozenset(spec.asked_inputs),
+        itemised=_itemised(areas, lists, region),
+        lists=lists,
     )
 
 
@@ -230,6 +238,18 @@ def _area(spec: WorkflowSpec, region: Region) -> Area:
             if isinstance(value, list | tuple):
                 length = len(cast("list[Any]", value))
     return Area(region.id, giver, source, length, region.max_items)
+
+
+def _itemised(
+    areas: tuple[Area, ...], lists: tuple[ListSource, ...], region: tuple[int, ...]
+) -> tuple[bool, ...]:
+    """Marks nodes whose output's items somebody looks at one by one. A region's outputs
+    are items already, for whoever takes them together."""
+    wanted = {a.giver for a in areas if a.giver >= 0 and region[a.giver] == OUTSIDE}
+    for position, source in enumerate(lists):
+        if isinstance(source, int) and region[source] in (OUTSIDE, region[position]):
+            wanted.add(source)
+    return tuple(position in wanted for position in range(len(region)))
 
 
 def _conditional(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from herasys_rt.core import flights, outcomes
 from herasys_rt.core.commands import StartBatch, WorkItem
 from herasys_rt.core.events import InstanceDown, InstanceUp, PoolDeclared, PoolFailed
-from herasys_rt.core.state import Batch, Flight, Instance, Pool, State, Turn
+from herasys_rt.core.state import Batch, Flight, Instance, Node, Pool, State, Turn
 from herasys_rt.core.timers import clear_timer, longest_timeout_s, set_timer
 from herasys_rt.core.transitions import move
 
@@ -157,10 +157,10 @@ def work_item(flight: Flight) -> WorkItem:
         payload.run_id,
         payload.tenant,
         payload.inputs,
-        payload.upstream,
+        tuple([(position, value.bare()) for position, value in payload.upstream]),
         payload.gathered,
         payload.element,
-        payload.items,
+        payload.items.bare() if payload.items is not None else None,
         payload.item,
         payload.skipped,
         tuple(
@@ -170,7 +170,13 @@ def work_item(flight: Flight) -> WorkItem:
                 if node.fragment.stream and flights.listens(node)
             ]
         ),
+        any(map(_is_itemised, flight.members.values())),
     )
+
+
+def _is_itemised(node: Node) -> bool:
+    """Whether somebody in the node's fragment looks at its output's items one by one."""
+    return node.fragment.plan.itemised[node.position]
 
 
 def _give_up(state: State, pool: Pool) -> None:

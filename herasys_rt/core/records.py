@@ -27,7 +27,7 @@ def outputs_of(fragment: Fragment) -> Outputs:
         elif isinstance(node, Template):
             gathered.append((position, tuple([_value(e) for e in node.elements])))
         else:
-            outputs.append((position, _value(node)))
+            outputs.append((position, _value(node).bare()))
     return tuple(outputs), tuple(gathered), tuple(skipped)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from herasys_rt.graph.facts import Fact
 
@@ -19,7 +20,8 @@ class Value(msgspec.Struct, frozen=True):
     ``inline`` (the encoded bytes) and ``place`` (an object-store name that the scheduler
     owns) is set. Two facts
     of the content are told by whoever made the value, because decisions need them:
-    ``truth`` and ``length``, as `graph.facts.fact_of` says.
+    ``truth`` and ``length``, as `graph.facts.fact_of` says. ``items`` are the digests of a
+    list's items (`graph.facts.items_of`), told only where somebody looks for equal items.
     """
 
     digest: bytes
@@ -28,3 +30,8 @@ class Value(msgspec.Struct, frozen=True):
     place: str = ""
     truth: bool = True
     length: int = -1
+    items: tuple[bytes, ...] = ()
+
+    def bare(self) -> Value:
+        """The value for whoever only reads it: without the digests of its items."""
+        return replace(self, items=()) if self.items else self

@@ -102,8 +102,10 @@ class Operator(Generic[P]):
     on. ``variadic`` lets calls carry further keyword arguments, for ``prepare`` to turn
     into ports. ``registered`` False keeps it out of the registry, for operators that are
     many and known by their object. ``estimate`` says how much work a node is, where the
-    verb's own (`graph.estimates`) does not fit. Errors: `UsageError` when the declaration
-    contradicts itself or another operator has the same name and version.
+    verb's own (`graph.estimates`) does not fit. ``list_port`` names the port whose list
+    the output is aligned with, item by item, each depending on its own item alone: equal
+    items of different calls are then computed once. Errors: `UsageError` when the
+    declaration contradicts itself or another operator has the same name and version.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class Operator(Generic[P]):
         doc: str = "",
         registered: bool = True,
         estimate: Estimate | None = None,
+        list_port: str | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -137,6 +140,7 @@ class Operator(Generic[P]):
         self.sampling = sampling
         self.variadic = variadic
         self.prepare = prepare
+        self.list_port = list_port
         self.positional = tuple(port.name for port in ports if not port.is_param)
         self.estimate = estimate or ESTIMATES.get(verb, Estimate(cost_key=verb))
         self.__name__ = self.__qualname__ = name
@@ -188,6 +192,7 @@ class Operator(Generic[P]):
                 sampling=self.sampling,
                 options=settled.options,
                 sample=0 if settled.shared_sample else None,
+                list_port=self.list_port,
             )
         )
 
@@ -226,6 +231,11 @@ class Operator(Generic[P]):
         for name in wanted:
             if name not in params:
                 self._misdeclared(f"{name!r} is none of its parameters")
+        if self.list_port is not None:
+            if self.list_port not in names or self.list_port in params:
+                self._misdeclared(f"{self.list_port!r} is none of its edges")
+            if self.purity == "effect" or self.collection is not None:
+                self._misdeclared("its items depend on more than themselves")
 
     def _misdeclared(self, problem: str) -> NoReturn:
         raise UsageError(
@@ -247,6 +257,7 @@ def operator(
     sampling: Sampling | None = None,
     prepare: Callable[[Call], None] | None = None,
     estimate: Estimate | None = None,
+    list_port: str | None = None,
 ) -> Callable[[Callable[P, object]], Operator[P]]:
     """Make an `Operator` of a typed function without a body; see the module's text.
 
@@ -274,6 +285,7 @@ def operator(
             prepare=prepare,
             doc=inspect.getdoc(function) or "",
             estimate=estimate,
+            list_port=list_port,
         )
         operator.positional = _positional(signature)
         operator.__module__ = function.__module__
@@ -406,4 +418,5 @@ def _facts(operator: Operator[...]) -> tuple[Any, ...]:
         operator.collection,
         operator.sampling,
         operator.variadic,
+        operator.list_port,
     )

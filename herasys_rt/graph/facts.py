@@ -1,7 +1,8 @@
-"""The two facts of a value that decisions need: whether it is true, and how long it is.
+"""What decisions need to know of a value: whether it is true, how long it is, its items.
 
 Branches are decided by truth and regions sized by length, by whoever has no access to the
-value itself; so whoever makes a value tells both.
+value itself; so whoever makes a value tells both. Where the items of a list are worked on
+one by one, each has a digest besides, by which equal ones are found.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
+from herasys_rt.graph import codec
 from herasys_rt.graph.spec import WorkflowSpec
+
+MAX_ITEMS = 65_536
+"""A list longer than this has no digests of its items: they would be too many to carry."""
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """The two facts of a run's input; see `fact_of`."""
+    """The facts of a run's input; see `fact_of` and `items_of`."""
 
     truth: bool = True
     length: int = -1
+    items: tuple[bytes, ...] = ()
 
 
 def fact_of(value: Any) -> tuple[bool, int]:
@@ -31,6 +37,17 @@ def fact_of(value: Any) -> tuple[bool, int]:
     return is_true(value), _length(value)
 
 
+def items_of(value: Any) -> tuple[bytes, ...]:
+    """The SHA-256 of each item's canonical encoding; empty for what is no list, for a list
+    longer than `MAX_ITEMS` and for one with an item that has no canonical encoding."""
+    if not 0 < _length(value) <= MAX_ITEMS:
+        return ()
+    try:
+        return tuple([codec.digest(codec.canonical(item)) for item in value])
+    except codec.CodecError:
+        return ()
+
+
 def is_true(value: Any) -> bool:
     """Whether a value counts as true in a condition; see `fact_of`."""
     if isinstance(value, str):
@@ -40,12 +57,19 @@ def is_true(value: Any) -> bool:
     return bool(value)
 
 
-def facts_of(spec: WorkflowSpec, inputs: Mapping[str, Any]) -> dict[str, Fact]:
-    """The facts of the inputs that regions, guards and choices of ``spec`` ask for.
+def facts_of(
+    spec: WorkflowSpec, inputs: Mapping[str, Any], *, items: bool = True
+) -> dict[str, Fact]:
+    """The facts of the inputs that regions, guards, choices and list ports of ``spec`` ask
+    for; without ``items`` only what decides the run's path.
 
     ``inputs`` are checked inputs with defaults filled in.
     """
-    return {name: Fact(*fact_of(inputs[name])) for name in spec.asked_inputs}
+    facts = {name: Fact(*fact_of(inputs[name])) for name in spec.asked_inputs}
+    for name in spec.itemised_inputs if items else ():
+        value = inputs[name]
+        facts[name] = Fact(*fact_of(value), items_of(value))
+    return facts
 
 
 def _length(value: Any) -> int:

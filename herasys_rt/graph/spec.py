@@ -192,7 +192,9 @@ class NodeSpec(msgspec.Struct, frozen=True):
     ``purity`` is pure, sampled or effect; a pure node with ``sampling`` may still be
     sampled in a run whose inputs say so (its signature is then empty). ``collection``
     names the argument that holds a collection's name when the value depends on that
-    collection's content.
+    collection's content. ``list_port`` names the argument whose list the output is
+    aligned with: item i of the output depends on item i of it and on the node's other
+    arguments, and on nothing else. Equal items of different lists may then be shared.
     """
 
     id: str
@@ -214,6 +216,7 @@ class NodeSpec(msgspec.Struct, frozen=True):
     sample: int | None = None
     """By opt-in a node that draws random numbers may be shared: as this sample of the
     equal calls of its workflow. None: drawing, it is not shared."""
+    list_port: str | None = None
 
     @property
     def parents(self) -> tuple[str, ...]:
@@ -304,6 +307,15 @@ class WorkflowSpec(msgspec.Struct, frozen=True, dict=True):
         args = [arg for node in self.nodes for arg in node.args.values()]
         asked += [c for arg in (*args, *self.outputs.values()) for c in conditions(arg)]
         names = [ref.name for ref in asked if isinstance(ref, InputRef)]
+        return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def itemised_inputs(self) -> tuple[str, ...]:
+        """Names of the inputs whose items are looked at one by one, in order: regions go
+        over them, or they stand at list ports."""
+        lists: list[Arg | None] = [region.items for region in self.regions]
+        lists += [node.args.get(node.list_port) for node in self.nodes if node.list_port]
+        names = [arg.name for arg in lists if isinstance(arg, InputRef)]
         return tuple(dict.fromkeys(names))
 
     @property

@@ -186,6 +186,8 @@ def _node_faults(spec: WorkflowSpec, node: NodeSpec, scope: Scope) -> Iterator[F
     for name in named:
         if name not in ports or not ports[name].is_param:
             yield Fault(where, f"refers to {name!r}, which is none of its parameters")
+    if node.list_port is not None and node.list_port not in ports:
+        yield Fault(where, f"refers to {node.list_port!r}, which is none of its ports")
 
 
 def _option_faults(node: NodeSpec) -> Iterator[Fault]:

@@ -59,13 +59,14 @@ _HEARTBEAT_S = 1.0
 class _Work:
     """An item on the engine: its workflow, who listens and what they were sent."""
 
-    __slots__ = ("attempt", "flight", "sent", "spec", "subscribers", "text")
+    __slots__ = ("attempt", "flight", "itemise", "sent", "spec", "subscribers", "text")
 
     def __init__(self, item: WorkItem, spec: WorkflowSpec | None) -> None:
         self.flight = item.flight
         self.attempt = item.attempt
         self.spec = spec
         self.subscribers = list(item.subscribers)
+        self.itemise = item.itemise
         self.text: list[str] = []
         self.sent = 0
 
@@ -361,7 +362,7 @@ class HostLoop:
             flight=work.flight,
             attempt=work.attempt,
             instance=self._instance,
-            value=with_facts(value, outcome.value),
+            value=with_facts(value, outcome.value, itemise=work.itemise),
             run_s=outcome.run_s,
             meta=meta,
             revisions=outcome.revisions,

@@ -11,7 +11,7 @@ from herasys_rt.core.values import Value
 from herasys_rt.errors import InternalError
 from herasys_rt.graph import codec
 from herasys_rt.graph.expressions import resolve
-from herasys_rt.graph.facts import fact_of
+from herasys_rt.graph.facts import fact_of, items_of
 from herasys_rt.graph.spec import InputRef, Lit, WorkflowSpec
 from herasys_rt.runtime.objects import ValueStore
 
@@ -69,9 +69,11 @@ def values_in(item: WorkItem) -> list[Value]:
     return found
 
 
-def with_facts(value: Value, content: Any) -> Value:
-    """The value with the two facts of its content that decisions need."""
+def with_facts(value: Value, content: Any, *, itemise: bool) -> Value:
+    """The value with the facts of its content that decisions need, with ``itemise`` the
+    digests of its items among them."""
     truth, length = fact_of(content)
     if truth and length < 0:
         return value
-    return msgspec.structs.replace(value, truth=truth, length=length)
+    items = items_of(content) if itemise else ()
+    return msgspec.structs.replace(value, truth=truth, length=length, items=items)

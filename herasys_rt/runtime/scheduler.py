@@ -274,7 +274,9 @@ class SchedulerLoop:
                 fragment=message.fragment,
                 spec_id=message.spec_id,
                 inputs=Value(codec.digest(data), len(data), inline=data),
-                facts={} if spec is None else facts_of(spec, codec.decode(data)),
+                facts={}
+                if spec is None
+                else facts_of(spec, codec.decode(data), items=False),
                 parents=message.parents,
                 stream=message.stream,
             )
@@ -290,7 +292,8 @@ class SchedulerLoop:
         try:
             labels = checked_labels(message.labels)
             if spec is not None:
-                facts = facts_of(spec, check_inputs(spec, codec.decode(message.inputs)))
+                inputs = check_inputs(spec, codec.decode(message.inputs))
+                facts = facts_of(spec, inputs, items=False)
         except (InputError, codec.CodecError) as e:
             self._refuse(message, e.info())
             return

@@ -64,6 +64,7 @@ C = TypeVar("C")
 KINDS: dict[str, tuple[str, str, str, bool]] = {
     # kind: resource, verb, purity, streams
     "embed": ("embedding", "embed", "pure", False),
+    "many": ("embedding", "embed", "pure", False),
     "search": ("retrieval", "pg.search", "pure", False),
     "write": ("retrieval", "pg.write", "effect", False),
     "rerank": ("rerank", "rerank", "pure", False),
@@ -119,8 +120,9 @@ def spec_of(
 
     A word is an argument: a node, ``$name`` an input, ``-`` None, ``%`` the item of the
     node's region, ``c?a:b`` a choice; or ``if=c`` and ``unless=c``, guards, and ``in=r``,
-    the region. ``regions`` says what they go over: a node, ``$name``, or a literal of so
-    many items. ``outputs`` are arguments too; without it the last node is the output.
+    the region. The first argument of a kind ``many`` stands at its list port. ``regions``
+    says what they go over: a node, ``$name``, or a literal of so many items. ``outputs``
+    are arguments too; without it the last node is the output.
     """
     nodes = [_node(line, options or {}) for line in lines]
     made = tuple(
@@ -165,6 +167,7 @@ def _node(line: str, options: dict[str, NodeOptions]) -> NodeSpec:
             if how in ("if", "unless")
         ),
         options=options.get(node_id, NodeOptions()),
+        list_port="p0" if kind == "many" and args else None,
     )
 
 

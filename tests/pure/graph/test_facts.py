@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from herasys_rt.core.values import Fact as KernelFact
-from herasys_rt.graph.facts import Fact, fact_of, facts_of
+from herasys_rt.graph import codec
+from herasys_rt.graph.facts import MAX_ITEMS, Fact, fact_of, facts_of, items_of
 from herasys_rt.graph.spec import (
     ChoiceRef,
     Guard,
@@ -43,30 +44,60 @@ def test_a_value_has_a_truth_and_a_list_a_length(value, fact):
     assert fact_of(value) == fact
 
 
+NAMES = ("c", "g", "items", "plain", "texts", "o")
+
+
+def test_the_items_of_a_list_are_told_by_their_canonical_encodings():
+    value = ["é", float("nan"), -0.0, {"b": 1, "a": [True]}]
+    assert items_of(value) == tuple(codec.digest(codec.canonical(v)) for v in value)
+    assert items_of([0.0, float("nan")]) == items_of((-0.0, -float("nan")))
+    assert len(set(items_of([1, True, 1.0, "1", b"1", None, ["1"]]))) == 7
+
+
+@pytest.mark.parametrize(
+    "value", ["text", {"a": 1}, None, np.zeros(3), [], [{1}], ["ok", "\ud800"]]
+)
+def test_no_items_are_told_of_what_is_no_list_or_cannot_be_encoded(value):
+    assert items_of(value) == ()
+
+
+def test_a_list_that_is_too_long_has_no_digests():
+    assert len(items_of([0] * MAX_ITEMS)) == MAX_ITEMS
+    assert items_of([0] * (MAX_ITEMS + 1)) == ()
+
+
 def test_the_facts_of_a_run_are_those_that_are_asked_for():
     node = NodeSpec(
         id="n",
         operator="o@1",
         verb="v",
         resource="r",
-        args={"x": ChoiceRef(InputRef("c"), Lit(1), Lit(2)), "y": InputRef("plain")},
+        args={
+            "x": ChoiceRef(InputRef("c"), Lit(1), Lit(2)),
+            "y": InputRef("plain"),
+            "z": InputRef("texts"),
+        },
         ports=(),
         output=PortType.ANY,
         region="each",
         guards=(Guard(InputRef("g"), True),),
+        list_port="z",
     )
     spec = WorkflowSpec(
         "flow",
-        tuple(InputSpec(name, PortType.ANY) for name in ("c", "g", "items", "plain", "o")),
+        tuple(InputSpec(name, PortType.ANY) for name in NAMES),
         (node,),
         {"output": ChoiceRef(InputRef("o"), NodeRef("n"), Lit(None))},
         regions=(Region("each", InputRef("items")),),
     )
-    inputs = {"c": "", "g": 1, "items": [1, 2], "plain": "x", "o": []}
+    inputs = {"c": "", "g": 1, "items": [1, 2], "plain": "x", "texts": ["a"], "o": []}
     assert facts_of(spec, inputs) == {
         "c": Fact(False, -1),
         "g": Fact(True, -1),
-        "items": Fact(True, 2),
+        "items": Fact(True, 2, items_of([1, 2])),
+        "texts": Fact(True, 1, items_of(["a"])),
         "o": Fact(False, 0),
     }
+    decisive = facts_of(spec, inputs, items=False)
+    assert decisive["items"] == Fact(True, 2) and "texts" not in decisive
     assert KernelFact is Fact

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from herasys_rt.core.commands import (
     AbortItem,
@@ -21,6 +22,7 @@ from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished
 from herasys_rt.core.values import Value
 from herasys_rt.dsl import workflow
 from herasys_rt.graph import codec
+from herasys_rt.graph.facts import items_of
 from herasys_rt.links import Inbox, Outbox
 from herasys_rt.messages import (
     Announce,
@@ -171,6 +173,18 @@ def test_an_abort_while_the_inputs_are_fetched_is_not_lost(bench):
     values.leave.set()
     assert host.next(ItemAborted).flight == 1
     assert len(host.engine.seen) == 1
+
+
+def test_a_host_digests_the_items_of_an_output_when_it_is_told_to(bench):
+    host = bench()
+    host.tell(Named("llm-0"), KnowSpec(answer.spec))
+    item = WorkItem(1, 1, answer.spec.id, 0, "run-1", "t", near("q"))
+    host.tell(StartBatch("llm-0", (item,)))
+    host.tell(StartBatch("llm-0", (replace(item, flight=2, itemise=True),)))
+    for done in host.engine.wait_for(2):
+        host.engine.finish(done, ["a", "b"])
+    assert host.next(ItemFinished).value.items == ()
+    assert host.next(ItemFinished).value.items == items_of(["a", "b"])
 
 
 def test_a_workflow_forgotten_while_the_inputs_are_fetched_still_serves_its_item(bench):
