@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -127,9 +128,18 @@ def frozen(value: Any) -> Any:
     return _decoder.decode(_encoder.encode(value))
 
 
+Digest = Callable[[bytes], bytes]
+"""Gives the name of a value from its bytes."""
+
+
 def digest(data: bytes) -> bytes:
     """SHA-256 of bytes: the name of a value."""
     return hashlib.sha256(data).digest()
+
+
+def value_digest(value: Any, digest: Digest = digest) -> bytes:
+    """The digest of a value's `canonical` bytes. Errors: `CodecError`."""
+    return digest(canonical(value))
 
 
 def fault_of(value: Any, path: str = "value") -> str | None:
