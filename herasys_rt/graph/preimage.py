@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 
 from herasys_rt.graph import codec
 from herasys_rt.graph.checks import widened
+from herasys_rt.graph.hashing import Hash
 from herasys_rt.graph.spec import (
     Arg,
     ChoiceRef,
@@ -72,17 +73,17 @@ HEAD = ("format", "operator", "verb", "resource", "model")
 
 
 def structural_fields(
-    spec: WorkflowSpec, node: NodeSpec, fingerprint: str, digest: codec.Digest
+    spec: WorkflowSpec, node: NodeSpec, fingerprint: str, hashing: Hash
 ) -> tuple[Field, ...]:
     """The structural pre-image of a node, which ``fingerprint``'s model would serve."""
-    return _Writer(spec, node, digest, by_value=False).fields(fingerprint)
+    return _Writer(spec, node, hashing, by_value=False).fields(fingerprint)
 
 
 def value_fields(
-    spec: WorkflowSpec, node: NodeSpec, fingerprint: str, digest: codec.Digest
+    spec: WorkflowSpec, node: NodeSpec, fingerprint: str, hashing: Hash
 ) -> tuple[Field, ...]:
     """The value pre-image of a node: without what nodes and lists of regions give."""
-    return _Writer(spec, node, digest, by_value=True).fields(fingerprint)
+    return _Writer(spec, node, hashing, by_value=True).fields(fingerprint)
 
 
 def full_args(node: NodeSpec) -> list[tuple[str, PortType, Arg]]:
@@ -102,11 +103,11 @@ class _Writer:
     """Writes one pre-image."""
 
     def __init__(
-        self, spec: WorkflowSpec, node: NodeSpec, digest: codec.Digest, *, by_value: bool
+        self, spec: WorkflowSpec, node: NodeSpec, hashing: Hash, *, by_value: bool
     ) -> None:
         self._spec = spec
         self._node = node
-        self._digest = digest
+        self._hashing = hashing
         self._by_value = by_value
         self._places = {name: i for i, name in enumerate(node.parents)}
         self._floats = {i.name for i in spec.inputs if i.type == PortType.FLOAT}
@@ -144,7 +145,7 @@ class _Writer:
         write = self._parts.append
         match arg:
             case Lit(value):
-                write(b"v" + codec.value_digest(widened(value, wanted), self._digest))
+                write(b"v" + self._hashing.of(widened(value, wanted)))
             case InputRef(name):
                 write(b"v")
                 write(InputSlot(name, self._as_float(name, wanted)))

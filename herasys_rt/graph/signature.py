@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from herasys_rt.errors import InputError
 from herasys_rt.graph import codec
 from herasys_rt.graph.checks import widened
+from herasys_rt.graph.hashing import SHA256, Hash
 from herasys_rt.graph.preimage import (
     SCOPE,
     Compiled,
@@ -56,6 +57,20 @@ Fingerprint = Callable[[NodeSpec], str]
 """Model and revision, tokenizer and template that would serve a node; ``""`` for none."""
 
 
+class Signed(NamedTuple):
+    """What names the work of a run; the two tuples are per node, in spec order."""
+
+    signatures: tuple[bytes, ...]
+    """Structural signatures; ``b""`` where the node may not fuse."""
+    seeds: tuple[bytes, ...]
+    """Value seeds; ``b""`` where the node may not fuse.
+
+    What a seed leaves out is what the nodes of `NodeSpec.parents` give, in that order,
+    and the item of an element. A node of a region has a seed like any other."""
+    inputs: bytes
+    """Names the run's inputs: the digest of their names and digests."""
+
+
 class _Plan(NamedTuple):
     """What is constant of a node: its pre-images with holes, and what makes it sampled.
 
@@ -80,54 +95,70 @@ class Signer:
     """Signs the runs of one spec; everything constant is computed once, here.
 
     ``fingerprint`` is asked once per node. A signer keeps no state between runs and may
-    be shared by threads.
+    be shared by threads. Of its methods ``inputs`` are checked inputs with defaults
+    filled in, and ``tenant`` is the trust scope unless the workflow is shared publicly.
+    They raise `InputError` for an input that is missing and `CodecError` for one outside
+    the closed set.
     """
 
     def __init__(
-        self,
-        spec: WorkflowSpec,
-        fingerprint: Fingerprint,
-        digest: codec.Digest = codec.digest,
+        self, spec: WorkflowSpec, fingerprint: Fingerprint, hashing: Hash = SHA256
     ) -> None:
-        self._digest = digest
-        self._public = spec.share == "public"
-        models = [fingerprint(node) for node in spec.nodes]
-        described = list(zip(spec.nodes, models, strict=True))
-        structures = [structural_fields(spec, n, m, digest) for n, m in described]
-        values = [value_fields(spec, n, m, digest) for n, m in described]
-        used = [slot for fields in structures for slot in _slots(fields)]
-        keys = dict.fromkeys(slot for slot in used if isinstance(slot, InputSlot))
-        self._inputs = tuple(keys)
+        self.spec = spec
+        self.hashing = hashing
+        self.models = tuple(fingerprint(node) for node in spec.nodes)
+        """What ``fingerprint`` said, in spec order."""
+        described = list(zip(spec.nodes, self.models, strict=True))
+        self.structures = [structural_fields(spec, n, m, hashing) for n, m in described]
+        """The structural pre-images, in spec order."""
+        values = [value_fields(spec, n, m, hashing) for n, m in described]
+        used = [slot for fields in self.structures for slot in _slots(fields)]
+        self._inputs = tuple(
+            dict.fromkeys(slot for slot in used if isinstance(slot, InputSlot))
+        )
+        self._input_names = codec.canonical([declared.name for declared in spec.inputs])
         positions: dict[Slot, int] = {SCOPE: 0}
         positions |= {slot: 1 + i for i, slot in enumerate(self._inputs)}
         first = len(positions)
         positions |= {NodeSlot(node.id): first + i for i, node in enumerate(spec.nodes)}
+        self._positions = positions
         self._plans = tuple(
             _plan(node, compiled(structure, positions), compiled(value, positions))
-            for node, structure, value in zip(spec.nodes, structures, values, strict=True)
+            for node, structure, value in zip(
+                spec.nodes, self.structures, values, strict=True
+            )
         )
         self._own_collections = _Collections([_collection_args(n) for n in spec.nodes])
         self._collections = _Collections(_gathered_collections(spec))
 
+    def signed(self, inputs: Mapping[str, Any], tenant: str, run_id: str) -> Signed:
+        """All names of a run at once; each input is hashed once."""
+        given, marks = self._given(inputs, tenant), self._marks(inputs)
+        return Signed(
+            self._signatures(self._nodes(given, marks, run_id), marks),
+            self._seeds(given, marks),
+            self._inputs_name(given, inputs),
+        )
+
     def sign(
         self, inputs: Mapping[str, Any], tenant: str, run_id: str
     ) -> tuple[bytes, ...]:
-        """A signature per node, in spec order; ``b""`` where the node may not fuse.
-
-        ``inputs`` are checked inputs with defaults filled in. ``tenant`` is the trust
-        scope unless the workflow is shared publicly. Errors: `InputError` for an input
-        that is missing, `CodecError` for one outside the closed set.
-        """
-        return self._signatures(self._given(inputs, tenant), inputs, run_id)
+        """`Signed.signatures` alone."""
+        given, marks = self._given(inputs, tenant), self._marks(inputs)
+        return self._signatures(self._nodes(given, marks, run_id), marks)
 
     def value_seeds(self, inputs: Mapping[str, Any], tenant: str) -> tuple[bytes, ...]:
-        """A value seed per node, in spec order; ``b""`` where the node may not fuse.
+        """`Signed.seeds` alone."""
+        return self._seeds(self._given(inputs, tenant), self._marks(inputs))
 
-        What the seed leaves out is what the nodes of `NodeSpec.parents` give, in that
-        order, and the item of an element. A node of a region has a seed like any other.
-        Arguments and errors as of `sign`.
-        """
-        return self._seeds(self._given(inputs, tenant), inputs)
+    def fillings(
+        self, inputs: Mapping[str, Any], tenant: str, run_id: str
+    ) -> dict[Slot, bytes]:
+        """What fills the holes of `structures` in a run: of a node its signature, or its
+        nonce when it may not fuse."""
+        given, marks = self._given(inputs, tenant), self._marks(inputs)
+        filled = [*given, *self._nodes(given, marks, run_id)]
+        return {slot: filled[at] for slot, at in self._positions.items()}
 
     def own_collections(self, inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
         """Per node, in spec order, the names of the collections that it names itself."""
@@ -142,46 +173,61 @@ class Signer:
 
     def _given(self, inputs: Mapping[str, Any], tenant: str) -> list[bytes]:
         """The digests of what a run is given: its trust scope, then the inputs in use."""
-        digests = [_scope(tenant, self._public, self._digest)]
-        for slot in self._inputs:
-            value = _input(inputs, slot.name)
-            if slot.as_float:
-                value = widened(value, PortType.FLOAT)
-            digests.append(codec.value_digest(value, self._digest))
+        of = self.hashing.of
+        digests = [_scope(tenant, self.spec.share == "public", self.hashing)]
+        for name, as_float in self._inputs:
+            value = _input(inputs, name)
+            digests.append(of(widened(value, PortType.FLOAT) if as_float else value))
         return digests
 
-    def _signatures(
-        self, given: list[bytes], inputs: Mapping[str, Any], run_id: str
-    ) -> tuple[bytes, ...]:
-        digest, digests = self._digest, given.copy()
-        signatures: list[bytes] = []
-        for plan in self._plans:
-            mark = _sample_mark(plan, inputs)
+    def _marks(self, inputs: Mapping[str, Any]) -> list[bytes | None]:
+        return [_sample_mark(plan, inputs) for plan in self._plans]
+
+    def _nodes(
+        self, given: list[bytes], marks: list[bytes | None], run_id: str
+    ) -> list[bytes]:
+        """What each node hands to its successors: its signature, or a nonce."""
+        digest, filled, first = self.hashing.digest, given.copy(), len(given)
+        for plan, mark in zip(self._plans, marks, strict=True):
             if mark is None:
-                signatures.append(UNSIGNED)
-                digests.append(_nonce(run_id, plan.node_id, digest))
+                filled.append(digest(b"nonce" + codec.canonical([run_id, plan.node_id])))
                 continue
             parts = plan.structure.copy()
             for index, position in plan.structure_holes:
-                parts[index] = digests[position]
-            signature = digest(b"".join(parts) + mark)
-            signatures.append(UNSIGNED if plan.in_region else signature)
-            digests.append(signature)
-        return tuple(signatures)
+                parts[index] = filled[position]
+            parts.append(mark)
+            filled.append(digest(b"".join(parts)))
+        return filled[first:]
 
-    def _seeds(self, given: list[bytes], inputs: Mapping[str, Any]) -> tuple[bytes, ...]:
-        digest = self._digest
+    def _signatures(
+        self, nodes: list[bytes], marks: list[bytes | None]
+    ) -> tuple[bytes, ...]:
+        return tuple(
+            UNSIGNED if mark is None or plan.in_region else name
+            for plan, name, mark in zip(self._plans, nodes, marks, strict=True)
+        )
+
+    def _seeds(self, given: list[bytes], marks: list[bytes | None]) -> tuple[bytes, ...]:
+        digest = self.hashing.digest
         seeds: list[bytes] = []
-        for plan in self._plans:
-            mark = _sample_mark(plan, inputs)
+        for plan, mark in zip(self._plans, marks, strict=True):
             if mark is None:
                 seeds.append(UNSIGNED)
                 continue
             parts = plan.value.copy()
             for index, position in plan.value_holes:
                 parts[index] = given[position]
-            seeds.append(digest(b"".join(parts) + mark))
+            parts.append(mark)
+            seeds.append(digest(b"".join(parts)))
         return tuple(seeds)
+
+    def _inputs_name(self, given: list[bytes], inputs: Mapping[str, Any]) -> bytes:
+        parts = [self._input_names]
+        for declared in self.spec.inputs:
+            at = self._positions.get(InputSlot(declared.name, as_float=False))
+            value = inputs.get(declared.name)
+            parts.append(self.hashing.of(value) if at is None else given[at])
+        return self.hashing.digest(b"".join(parts))
 
 
 def _slots(fields: tuple[Field, ...]) -> list[Slot]:
@@ -294,9 +340,5 @@ def _sources(spec: WorkflowSpec, node: NodeSpec) -> list[str]:
 
 
 @lru_cache(maxsize=1024)
-def _scope(tenant: str, public: bool, digest: codec.Digest) -> bytes:
-    return codec.value_digest(["public"] if public else ["tenant", tenant], digest)
-
-
-def _nonce(run_id: str, node_id: str, digest: codec.Digest) -> bytes:
-    return digest(b"nonce" + codec.canonical([run_id, node_id]))
+def _scope(tenant: str, public: bool, hashing: Hash) -> bytes:
+    return hashing.of(["public"] if public else ["tenant", tenant])
