@@ -22,6 +22,19 @@ class Subscriber(msgspec.Struct, frozen=True):
     fragment: int = 0
 
 
+class SharedItems(msgspec.Struct, frozen=True):
+    """Which items of an output need not be computed.
+
+    The list has ``count`` items. ``borrowed`` are (position, lender, index): that item is
+    the one at ``index`` of ``lenders[lender]``, or with lender -1 the one at position
+    ``index`` of the same output, an earlier one. All others are computed.
+    """
+
+    count: int
+    lenders: tuple[Value, ...] = ()
+    borrowed: tuple[tuple[int, int, int], ...] = ()
+
+
 class WorkItem(msgspec.Struct, frozen=True):
     """One item of a batch: the node at position ``node`` of spec ``spec_id``.
 
@@ -50,6 +63,8 @@ class WorkItem(msgspec.Struct, frozen=True):
     subscribers: tuple[Subscriber, ...] = ()
     itemise: bool = False
     """Somebody looks at the output's items one by one: tell their digests with it."""
+    shared: SharedItems | None = None
+    """Set where items of a list are shared: what is there of them already."""
 
 
 class StartBatch(msgspec.Struct, frozen=True, tag=True):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from herasys_rt.core import relatives
+from herasys_rt.core import borrowing, ranks, relatives
 from herasys_rt.core.commands import AbortItem, AddSubscriber, Subscriber
 from herasys_rt.core.fusion import Key, Result, Revisions
-from herasys_rt.core.heap import IndexedHeap
 from herasys_rt.core.payloads import payload_of
 from herasys_rt.core.state import (
     Flight,
@@ -20,6 +19,7 @@ from herasys_rt.core.transitions import FINISHED, move
 
 _STANDING: dict[str, NodeState] = {
     "waiting": "waiting",
+    "borrowing": "waiting",
     "queued": "ready",
     "resting": "ready",
     "starting": "starting",
@@ -58,8 +58,8 @@ def join(state: State, flight: Flight, node: Node) -> None:
         node.fused_into = leader.label
     _seat(flight, node)
     move(node, "joined", state.now)
-    if flight.state == "queued":
-        _rank_joiner(state, flight, node)
+    if flight.is_ranked:
+        ranks.rank_joiner(state, flight, node)
     elif flight.batch is not None and listens(node):
         state.out.append(
             AddSubscriber(
@@ -87,8 +87,8 @@ def leave(state: State, node: Node, to: NodeState) -> None:
             _promote(state, flight)
     if not flight.members:
         drop(state, flight)
-    elif flight.state == "queued":
-        _unrank(state, flight, node)
+    elif flight.is_ranked:
+        ranks.unrank(flight, node)
 
 
 def drop(state: State, flight: Flight) -> None:
@@ -96,6 +96,7 @@ def drop(state: State, flight: Flight) -> None:
     if flight.key is not None:
         state.table.forget(flight.key, flight)
     clear_timer(state, flight)
+    borrowing.withdraw(state, flight)
     if flight.batch is not None:
         flight.state = "aborting"
         state.out.append(AbortItem(flight.batch.instance.id, flight.id, flight.attempt))
@@ -109,6 +110,7 @@ def retire(state: State, flight: Flight) -> list[Node]:
     """End a flight that is in no queue and no slot; gives its members, now without it."""
     if flight.key is not None:
         state.table.forget(flight.key, flight)
+    borrowing.withdraw(state, flight)
     del state.flights[flight.id]
     flight.state = "done"
     members = list(flight.members.values())
@@ -146,6 +148,7 @@ def detach(state: State, flight: Flight) -> Flight:
         losses=flight.losses,
         arrival=flight.arrival,
         payload=flight.payload,
+        sharing=flight.sharing,
         queued_s=flight.queued_s,
     )
     state.next_flight += 1
@@ -154,6 +157,9 @@ def detach(state: State, flight: Flight) -> Flight:
         node.flight = heir
     for value in heir.payload.placed if heir.payload is not None else ():
         state.ledger.acquire(value)
+    if heir.sharing is not None:
+        heir.sharing.flight = heir
+        flight.sharing = None
     flight.members = {}
     flight.leader = None
     drop(state, flight)
@@ -173,6 +179,7 @@ def capture(state: State, feeder: Node) -> None:
     flight.payload = payload = payload_of(feeder)
     for value in payload.placed:
         state.ledger.acquire(value)
+    flight.sharing = borrowing.sharing_of(feeder, flight)
     state.agenda.append(flight)
     if len(flight.members) > 1:
         for node in list(flight.members.values()):
@@ -210,51 +217,26 @@ def _let_go(state: State, node: Node, stack: list[Node]) -> None:
 
 
 def enqueue(state: State, flight: Flight) -> None:
-    """Put a flight that has its payload into its pool's queue."""
+    """Put a flight that has its payload into its pool's queue, unless it waits for items
+    of others."""
     if flight.arrival < 0:
         flight.arrival = state.next_arrival
         state.next_arrival += 1
-    flight.state = "queued"
-    flight.ready_s = state.now
     leader = flight.leader
     assert leader is not None
+    if flight.sharing is not None and not borrowing.ready(state, flight):
+        flight.state = "borrowing"
+        ranks.rank(state, flight)
+        ranks.press(flight.sharing)
+        return
+    flight.state = "queued"
+    flight.ready_s = state.now
     if leader.state != "ready":  # it is when the flight has rested
         move(leader, "ready", state.now)
-    priority, key = member_rank(state, leader)
-    flight.ranks = None
-    if len(flight.members) > 1:
-        flight.ranks = ranks = IndexedHeap()
-        for seat, node in flight.members.items():
-            ranks.push(seat, (*member_rank(state, node), 0))
-        first = ranks.first()
-        assert first is not None
-        priority, key = first[0], first[1]
-    flight.rank = (priority, key, flight.arrival)
+    ranks.rank(state, flight)
     pool = flight.pool
     pool.enqueue(flight, leader.run.tenant)
     state.dirty[pool.decl.pool] = pool
-
-
-def member_rank(state: State, node: Node) -> tuple[int, float]:
-    """(negated priority, key) of one member, asked from the ordering now."""
-    run = node.run
-    priority = run.priority + node.fragment.plan.priority[node.position]
-    return -priority, state.ordering.key(node, run)
-
-
-def rank_anew(state: State, node: Node) -> None:
-    """A member of a queued flight has another key."""
-    flight = node.flight
-    assert flight is not None
-    priority, key = member_rank(state, node)
-    if flight.ranks is not None:
-        flight.ranks.push(node.seat, (priority, key, 0))
-        _rerank(flight)
-        return
-    rank = (priority, key, flight.arrival)
-    if rank != flight.rank:
-        flight.rank = rank
-        flight.pool.rank_anew(flight)
 
 
 def listens(node: Node) -> bool:
@@ -278,33 +260,6 @@ def _promote(state: State, flight: Flight) -> None:
     flight.leader = node = next(iter(flight.members.values()))
     node.fused_into = ""
     move(node, _STANDING[flight.state], state.now)
-
-
-def _rank_joiner(state: State, flight: Flight, node: Node) -> None:
-    if flight.ranks is None:
-        flight.ranks = IndexedHeap()
-        leader = flight.leader
-        assert leader is not None
-        flight.ranks.push(leader.seat, (flight.rank[0], flight.rank[1], 0))
-    flight.ranks.push(node.seat, (*member_rank(state, node), 0))
-    _rerank(flight)
-
-
-def _unrank(state: State, flight: Flight, node: Node) -> None:
-    if flight.ranks is not None:
-        flight.ranks.remove(node.seat)
-        _rerank(flight)
-
-
-def _rerank(flight: Flight) -> None:
-    """Give a queued flight the best of its members' ranks."""
-    assert flight.ranks is not None
-    first = flight.ranks.first()
-    assert first is not None
-    rank = (first[0], first[1], flight.arrival)
-    if rank != flight.rank:
-        flight.rank = rank
-        flight.pool.rank_anew(flight)
 
 
 def _trace(flight: Flight) -> Result:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from herasys_rt.core.items import ENTRY_BYTES, ItemTable, Sharing
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.values import Value
 
@@ -45,7 +46,8 @@ class Result:
 @dataclass(slots=True, eq=False)
 class Entry:
     """A completed result in the table. ``pins`` counts nodes of active runs that hold it;
-    ``listed`` is False once a lookup can no longer find it."""
+    ``listed`` is False once a lookup can no longer find it. ``items`` are the keys of its
+    items where they may be borrowed, until ``items_expire_s``."""
 
     key: Key
     result: Result
@@ -53,6 +55,8 @@ class Entry:
     size: int
     pins: int = 0
     listed: bool = True
+    items: tuple[bytes, ...] = ()
+    items_expire_s: float = 0.0
 
 
 class FusionTable:
@@ -68,6 +72,7 @@ class FusionTable:
         "_ledger",
         "bytes",
         "completed",
+        "items",
         "live",
         "max_bytes",
         "max_entries",
@@ -76,6 +81,7 @@ class FusionTable:
     def __init__(self, ledger: Ledger, max_bytes: int, max_entries: int) -> None:
         self.live: dict[Key, Flight] = {}
         self.completed: dict[Key, Entry] = {}
+        self.items = ItemTable()
         self.bytes = 0
         self.max_bytes = max_bytes
         self.max_entries = max_entries
@@ -117,6 +123,19 @@ class FusionTable:
         self.bytes += entry.size
         return entry
 
+    def keep_items(self, entry: Entry, sharing: Sharing, expires_s: float) -> None:
+        """Let the items of a completed result be found until ``expires_s``; their keys
+        count as its bytes."""
+        self.items.keep(entry, sharing.places, expires_s)
+        size = ENTRY_BYTES * len(entry.items)
+        entry.size += size
+        self.bytes += size
+
+    def touch(self, entry: Entry) -> None:
+        """The entry is used: others are evicted before it."""
+        self.pin(entry)
+        self.unpin(entry)
+
     def pin(self, entry: Entry) -> None:
         """One more node of an active run holds the entry."""
         if not entry.pins:
@@ -147,4 +166,5 @@ class FusionTable:
         self._idle.pop(entry.key, None)
         self.bytes -= entry.size
         entry.listed = False
+        self.items.forget(entry)
         self._ledger.release(entry.value)

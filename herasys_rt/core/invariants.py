@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from herasys_rt.core import graph_invariants
-from herasys_rt.core.flights import member_rank
+from herasys_rt.core import graph_invariants, item_invariants
 from herasys_rt.core.graph_invariants import every_node
+from herasys_rt.core.ranks import member_rank
 from herasys_rt.core.state import Flight, Payload, Pool, State, open_fragments
 from herasys_rt.core.transitions import story
 from herasys_rt.core.values import Value
@@ -19,6 +19,7 @@ from herasys_rt.errors import InternalError
 
 _LEADS = {
     "waiting": "waiting",
+    "borrowing": "waiting",
     "queued": "ready",
     "resting": "ready",
     "starting": "starting",
@@ -90,8 +91,11 @@ def queues(state: State) -> Iterator[str]:
     for flight in state.flights.values():
         if found[flight.id] != (flight.state == "queued"):
             yield f"flight {flight.id} ({flight.state}) is in {found[flight.id]} queues"
-        if flight.state == "queued" and flight.members:
-            best = min(member_rank(state, node) for node in flight.members.values())
+        if flight.is_ranked and flight.members:
+            wishes = [member_rank(state, node) for node in flight.members.values()]
+            if flight.sharing is not None:
+                wishes += [b.flight.rank[:2] for b in flight.sharing.borrowers.values()]
+            best = min(wishes)
             if flight.rank != (*best, flight.arrival):
                 yield f"flight {flight.id} ranks {flight.rank}, its members {best}"
 
@@ -204,6 +208,7 @@ CHECKS: tuple[Callable[[State], Iterator[str]], ...] = (
     graph_invariants.regions,
     graph_invariants.timers,
     table,
+    item_invariants.items,
     references,
     accounting,
 )
@@ -262,3 +267,4 @@ def _payload_values(payload: Payload) -> Iterator[Value]:
     for _, values in payload.gathered:
         yield from values
     yield from (value for value in (payload.items, payload.item) if value is not None)
+    yield from payload.lent

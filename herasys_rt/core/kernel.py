@@ -131,7 +131,7 @@ def _end(state: State) -> None:
 def _queue(state: State) -> None:
     """Queue every flight that got its inputs or another attempt in this event."""
     agenda = state.agenda
-    for flight in agenda:  # failing one may end others, never adds any
+    for flight in agenda:  # failing one may end others, and adds who borrowed from them
         if flight.state == "done":
             continue
         pool = flight.pool

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from herasys_rt.graph import codec
 from herasys_rt.graph.facts import items_of
+from herasys_rt.graph.hashing import SHA256
 from herasys_rt.graph.spec import InputRef, ListRef, Lit, NodeRef, NodeSpec, WorkflowSpec
 
 ListSource = str | int | tuple[bytes | int, ...] | None
@@ -38,7 +38,7 @@ def _parts(spec: WorkflowSpec, node: NodeSpec, items: tuple[Any, ...]) -> ListSo
     for item in items:
         match item:
             case Lit(value):
-                parts.append(codec.digest(codec.canonical(value)))
+                parts.append(SHA256.of(value))
             case NodeRef(source) if spec.nodes[spec.index[source]].region in (
                 "",
                 node.region,

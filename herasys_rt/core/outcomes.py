@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from herasys_rt.core import ends, flights, flow, remaining
+from herasys_rt.core import borrowing, ends, flights, flow, remaining
 from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished, ItemStarted
 from herasys_rt.core.fusion import Entry, Result
+from herasys_rt.core.items import Sharing
 from herasys_rt.core.state import FOREVER, Flight, State
 from herasys_rt.core.timers import clear_timer, delay_s, set_timer
 from herasys_rt.core.transitions import move
@@ -64,6 +65,8 @@ def item_finished(state: State, event: ItemFinished) -> None:
     instance = vacate(state, flight)
     result = _result(state, flight, event, instance)
     entry = _keep(state, flight, event, result)
+    if flight.sharing is not None and not event.truncated:
+        _share(state, flight, flight.sharing, event, entry)
     leader = flight.leader
     members = flights.retire(state, flight)
     if not members and entry is None:
@@ -237,19 +240,41 @@ def revise(state: State, collection: str, revision: int) -> None:
 def _result(state: State, flight: Flight, event: ItemFinished, instance: str) -> Result:
     payload = flight.payload
     assert payload is not None
-    ttl_s = flight.options.cache_ttl_s
-    if ttl_s is None:
-        ttl_s = state.config.reuse_ttl_s.get(flight.verb, FOREVER)
     return Result(
         value=event.value,
         meta=event.meta,
         exact=payload.exact and _as_keyed(flight, event.revisions),
-        expires_s=min(payload.expires_s, state.now + ttl_s),
+        expires_s=min(payload.expires_s, _lasts_s(state, flight)),
         instance=instance,
         queued_s=flight.queued_s,
         run_s=event.run_s,
         attempts=flight.attempt,
     )
+
+
+def _lasts_s(state: State, flight: Flight) -> float:
+    """When a result that comes now stops being reusable, whatever its inputs were made
+    of."""
+    ttl_s = flight.options.cache_ttl_s
+    if ttl_s is None:
+        ttl_s = state.config.reuse_ttl_s.get(flight.verb, FOREVER)
+    payload = flight.payload
+    assert payload is not None
+    return min(state.now + ttl_s, payload.lasts_s)
+
+
+def _share(
+    state: State,
+    flight: Flight,
+    sharing: Sharing,
+    event: ItemFinished,
+    entry: Entry | None,
+) -> None:
+    """Let others have the items of a complete result."""
+    lasts_s = _lasts_s(state, flight)
+    if entry is not None and sharing.places:
+        state.table.keep_items(entry, sharing, lasts_s)
+    borrowing.lend(state, sharing, event.value, lasts_s)
 
 
 def _as_keyed(flight: Flight, revisions: dict[str, int]) -> bool:

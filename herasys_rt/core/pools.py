@@ -171,6 +171,7 @@ def work_item(flight: Flight) -> WorkItem:
             ]
         ),
         any(map(_is_itemised, flight.members.values())),
+        payload.shared,
     )
 
 

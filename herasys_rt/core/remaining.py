@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from herasys_rt.core import flights
+from herasys_rt.core import ranks
 from herasys_rt.core.fusion import Result
 from herasys_rt.core.progress import Mean, Past, Piece, Progress, Tracker
 from herasys_rt.core.state import Fragment, Node, Run, State, Template
@@ -82,13 +82,13 @@ def finished(
 
 
 def refresh(state: State, run: Run) -> None:
-    """Let keys see what has changed of a run, and rank its queued nodes anew."""
+    """Let keys see what has changed of a run, and rank its waiting nodes anew."""
     progress = run.progress
     if progress is None:
         return
     progress.unread = 0
     left_s = 0.0
-    queued: list[Node] = []
+    ranked: list[Node] = []
     for fragment in run.fragments.values():
         piece = progress.pieces.get(fragment.number)
         if piece is None:
@@ -97,8 +97,8 @@ def refresh(state: State, run: Run) -> None:
         for node in _unfinished(fragment):
             left_s += piece.seconds[node.position]
             flight = node.flight
-            if flight is not None and flight.state == "queued":
-                queued.append(node)
+            if flight is not None and flight.is_ranked:
+                ranked.append(node)
     if run.agent is not None and state.tracker is not None:
         mean = state.tracker.totals.get(progress.workflow)
         if mean is not None:
@@ -107,8 +107,8 @@ def refresh(state: State, run: Run) -> None:
     scale = (progress.served_s + floor_s) / (progress.done_s + floor_s)
     progress.remaining_s = min(max(scale, _LEAST), _MOST) * left_s
     progress.attained_s = progress.served_s
-    for node in queued:
-        flights.rank_anew(state, node)
+    for node in ranked:
+        ranks.rank_anew(state, node)
 
 
 def fragment_ended(state: State, fragment: Fragment) -> None:

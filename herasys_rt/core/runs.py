@@ -174,6 +174,8 @@ def begin(state: State, fragment: Fragment, event: RunSubmitted | NodesRevealed)
     """Decide the path of every node of a new fragment."""
     plan = fragment.plan
     fragment.keys, fragment.revisions = keys_of(state, event, plan)
+    if state.config.fusion and len(event.item_seeds) == len(plan.pure):
+        fragment.item_seeds = event.item_seeds
     if state.tracker is not None:
         remaining.reveal(state, fragment, event.seconds)
     route(state, fragment)

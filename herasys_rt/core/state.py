@@ -10,11 +10,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from herasys_rt.core.commands import Command, NodeRecord
+from herasys_rt.core.commands import Command, NodeRecord, SharedItems
 from herasys_rt.core.events import PoolDeclared
 from herasys_rt.core.fusion import Entry, FusionTable, Key, Result, Revisions
 from herasys_rt.core.heap import Entry as HeapEntry
 from herasys_rt.core.heap import IndexedHeap, Rank
+from herasys_rt.core.items import Sharing
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.plan import Plan
 from herasys_rt.core.policy import Batching, Ordering, Placement
@@ -27,7 +28,14 @@ from herasys_rt.graph.spec import NodeOptions
 
 RunStatus = Literal["running", "succeeded", "failed", "cancelled"]
 FlightState = Literal[
-    "waiting", "queued", "starting", "running", "resting", "aborting", "done"
+    "waiting",
+    "borrowing",
+    "queued",
+    "starting",
+    "running",
+    "resting",
+    "aborting",
+    "done",
 ]
 
 FOREVER = math.inf
@@ -111,7 +119,8 @@ class Fragment:
     ``nodes`` stand by position; those of regions are `Template`s. ``size`` counts the
     nodes without templates and with elements. ``open`` counts outputs and effects that
     have neither a value nor are skipped. ``facts`` are those of the inputs; ``keys``
-    the fusion keys, kept only where conditions decide later. ``parents`` are the ids of
+    the fusion keys, kept only where conditions decide later. ``item_seeds`` are what keys
+    of items are made with, empty where there are none. ``parents`` are the ids of
     the nodes that an agent's values came from.
     """
 
@@ -124,6 +133,7 @@ class Fragment:
     parents: tuple[str, ...] = ()
     keys: Sequence[Key | None] = ()
     revisions: Sequence[Revisions] = ()
+    item_seeds: Sequence[bytes] = ()
     nodes: list[Node] = field(default_factory=list["Node"])
     size: int = 0
     open: int = 0
@@ -208,8 +218,9 @@ class Payload:
     """What an engine needs to execute a flight, captured when its inputs were complete.
 
     ``exact`` and ``expires_s`` are inherited from the upstream results; ``placed`` are
-    the values among all of it that lie in the object store, once per reference. The
-    other fields are a `WorkItem`'s.
+    the values among all of it that lie in the object store, once per reference. ``lent``
+    are the values whose items are borrowed, and ``lasts_s`` is when these stop being
+    reusable. The other fields are a `WorkItem`'s.
     """
 
     spec_id: str
@@ -226,6 +237,9 @@ class Payload:
     items: Value | None = None
     item: Value | None = None
     skipped: tuple[int, ...] = ()
+    lent: tuple[Value, ...] = ()
+    lasts_s: float = FOREVER
+    shared: SharedItems | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -241,8 +255,10 @@ class Flight:
     ``attempt`` numbers the starts, ``tries`` counts those that failed, ``losses`` names
     the instances it went down with; ``avoid`` is the one to avoid next. ``arrival``
     orders equal keys and is kept over retries (-1 before the flight was first ready).
-    While queued, ``rank`` is its place in the heap and ``ranks`` its members' when there
-    are several. ``batch`` is set while it holds a slot.
+    While queued, ``rank`` is its place in the heap and ``ranks`` those of its members, and
+    of the flights that wait for its items, when there are several. Borrowing, it waits for
+    items of others (``sharing``), which are as urgent as its ``rank`` then.
+    ``batch`` is set while it holds a slot.
     """
 
     id: int
@@ -266,9 +282,15 @@ class Flight:
     rank: Rank = (0, 0.0, 0)
     ranks: IndexedHeap | None = None
     payload: Payload | None = None
+    sharing: Sharing | None = None
     batch: Batch | None = None
     ready_s: float = 0.0
     queued_s: float = 0.0
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether it, or whoever it waits for, waits for a turn."""
+        return self.state == "queued" or self.state == "borrowing"
 
 
 @dataclass(slots=True, eq=False)
@@ -449,6 +471,7 @@ class State:
     next_run: int = 0
     next_flight: int = 1
     next_arrival: int = 0
+    next_sharing: int = 0
     out: list[Command] = field(default_factory=list[Command])
     endings: list[Ending] = field(default_factory=list[Ending])
     agenda: list[Flight] = field(default_factory=list[Flight])

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from herasys_rt.graph import codec
+from herasys_rt.graph.hashing import SHA256
 from herasys_rt.graph.spec import WorkflowSpec
 
 MAX_ITEMS = 65_536
@@ -43,7 +44,7 @@ def items_of(value: Any) -> tuple[bytes, ...]:
     if not 0 < _length(value) <= MAX_ITEMS:
         return ()
     try:
-        return tuple([codec.digest(codec.canonical(item)) for item in value])
+        return tuple([SHA256.of(item) for item in value])
     except codec.CodecError:
         return ()
 

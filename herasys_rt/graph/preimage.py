@@ -8,10 +8,12 @@ together decide the value. All but the digests is self-delimiting, so that two p
 are equal only when every field is. Labels, options, run ids and ids of nodes and regions
 stay outside; so do guards, which decide whether a node runs and not what it gives.
 
-Nodes are written in one of two ways. Of the *structural* pre-image a node that is an
+Pre-images are of three kinds. Of the *structural* pre-image a node that is an
 argument is a hole for its signature, and the list of the region that the node itself is in
 is a field. Of the *value* pre-image it is its place among `NodeSpec.parents`, and the
-region's list stays out: both enter later, by what they turned out to be.
+region's list stays out: both enter later, by what they turned out to be. The *item*
+pre-image of a node with a list port leaves out the list at it too: with an item's digest it
+decides one item of the output.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from herasys_rt.graph.spec import (
     NodeRef,
     NodeSpec,
     WorkflowSpec,
+    leaves,
 )
 from herasys_rt.graph.types import PortType
 
@@ -76,14 +79,27 @@ def structural_fields(
     spec: WorkflowSpec, node: NodeSpec, fingerprint: str, hashing: Hash
 ) -> tuple[Field, ...]:
     """The structural pre-image of a node, which ``fingerprint``'s model would serve."""
-    return _Writer(spec, node, hashing, by_value=False).fields(fingerprint)
+    return _Writer(spec, node, hashing).fields(fingerprint)
 
 
 def value_fields(
     spec: WorkflowSpec, node: NodeSpec, fingerprint: str, hashing: Hash
 ) -> tuple[Field, ...]:
     """The value pre-image of a node: without what nodes and lists of regions give."""
-    return _Writer(spec, node, hashing, by_value=True).fields(fingerprint)
+    return _Writer(spec, node, hashing, "value").fields(fingerprint)
+
+
+def item_fields(
+    spec: WorkflowSpec, node: NodeSpec, fingerprint: str, hashing: Hash
+) -> tuple[Field, ...]:
+    """The item pre-image of a node; none, when an item of its output depends on what is
+    only known in the run beside the item of the list: another node, a region's item."""
+    rest = {name: arg for name, _, arg in full_args(node) if name != node.list_port}
+    known = (Lit, InputRef)
+    found = (leaf for arg in rest.values() for leaf in leaves(arg))
+    if node.list_port is None or not all(isinstance(leaf, known) for leaf in found):
+        return ()
+    return _Writer(spec, node, hashing, "item").fields(fingerprint)
 
 
 def full_args(node: NodeSpec) -> list[tuple[str, PortType, Arg]]:
@@ -103,12 +119,16 @@ class _Writer:
     """Writes one pre-image."""
 
     def __init__(
-        self, spec: WorkflowSpec, node: NodeSpec, hashing: Hash, *, by_value: bool
+        self,
+        spec: WorkflowSpec,
+        node: NodeSpec,
+        hashing: Hash,
+        domain: Literal["", "value", "item"] = "",
     ) -> None:
         self._spec = spec
         self._node = node
         self._hashing = hashing
-        self._by_value = by_value
+        self._domain = domain
         self._places = {name: i for i, name in enumerate(node.parents)}
         self._floats = {i.name for i in spec.inputs if i.type == PortType.FLOAT}
         self._bound: list[str] = []
@@ -119,16 +139,19 @@ class _Writer:
         values = [FORMAT, node.operator, node.verb, node.resource, fingerprint]
         head = [codec.canonical(value) for value in values]
         head[0] = _ARRAY_OF_5 + head[0]
-        if self._by_value:
-            head[0] = codec.canonical("value") + head[0]
+        if self._domain:
+            head[0] = codec.canonical(self._domain) + head[0]
         fields = [Field(name, (data,)) for name, data in zip(HEAD, head, strict=True)]
         fields.append(Field("scope", (SCOPE,)))
         region = self._spec.region_index.get(node.region)
-        if region is not None and not self._by_value:
+        if region is not None and not self._domain:
             self._parts.append(b"r")
             self._argument(region.items, PortType.ANY)
             fields.append(self._field("region"))
         for name, wanted, arg in full_args(node):
+            if self._domain == "item" and name == node.list_port:
+                fields.append(Field(name, (codec.canonical([name]),), is_argument=True))
+                continue
             many = len(arg.items) if isinstance(arg, ListRef) else -1
             self._parts.append(codec.canonical([name, many]))
             for item in arg.items if isinstance(arg, ListRef) else (arg,):
@@ -174,7 +197,7 @@ class _Writer:
                     self._argument(args[name], PortType.ANY)
 
     def _source(self, node: str) -> None:
-        if self._by_value:
+        if self._domain:
             self._parts.append(codec.canonical(self._places[node]))
         else:
             self._parts.append(NodeSlot(node))

@@ -14,7 +14,8 @@ which together decide that list.
 
 A *value seed* is the digest of all that decides a node's value except outputs of nodes and
 the item of an element. With the digests of these it gives a key by content, also below a
-node that may not fuse, and for an element of a region.
+node that may not fuse, and for an element of a region. An *item seed* is that of all that
+decides one item of a list-valued node's output, but for the item of its list.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from herasys_rt.graph.preimage import (
     Slot,
     compiled,
     full_args,
+    item_fields,
     structural_fields,
     value_fields,
 )
@@ -58,7 +60,7 @@ Fingerprint = Callable[[NodeSpec], str]
 
 
 class Signed(NamedTuple):
-    """What names the work of a run; the two tuples are per node, in spec order."""
+    """What names the work of a run; the tuples are per node, in spec order."""
 
     signatures: tuple[bytes, ...]
     """Structural signatures; ``b""`` where the node may not fuse."""
@@ -67,6 +69,8 @@ class Signed(NamedTuple):
 
     What a seed leaves out is what the nodes of `NodeSpec.parents` give, in that order,
     and the item of an element. A node of a region has a seed like any other."""
+    item_seeds: tuple[bytes, ...]
+    """Item seeds; ``b""`` where items are not shared, nothing at all when none are."""
     inputs: bytes
     """Names the run's inputs: the digest of their names and digests."""
 
@@ -84,11 +88,18 @@ class _Plan(NamedTuple):
     structure_holes: tuple[tuple[int, int], ...]
     value: list[bytes]
     value_holes: tuple[tuple[int, int], ...]
+    item: list[bytes]
+    item_holes: tuple[tuple[int, int], ...]
     fusible: bool
     in_region: bool
     amount: Arg | None
     seed: Arg | None
     sample: int | None
+
+    @property
+    def shares_items(self) -> bool:
+        """Whether it has an item pre-image."""
+        return bool(self.item_holes)  # its trust scope at least
 
 
 class Signer:
@@ -112,6 +123,8 @@ class Signer:
         self.structures = [structural_fields(spec, n, m, hashing) for n, m in described]
         """The structural pre-images, in spec order."""
         values = [value_fields(spec, n, m, hashing) for n, m in described]
+        items = [item_fields(spec, n, m, hashing) for n, m in described]
+        self._shares_items = any(items)
         used = [slot for fields in self.structures for slot in _slots(fields)]
         self._inputs = tuple(
             dict.fromkeys(slot for slot in used if isinstance(slot, InputSlot))
@@ -123,9 +136,9 @@ class Signer:
         positions |= {NodeSlot(node.id): first + i for i, node in enumerate(spec.nodes)}
         self._positions = positions
         self._plans = tuple(
-            _plan(node, compiled(structure, positions), compiled(value, positions))
-            for node, structure, value in zip(
-                spec.nodes, self.structures, values, strict=True
+            _plan(node, *[compiled(fields, positions) for fields in written])
+            for node, *written in zip(
+                spec.nodes, self.structures, values, items, strict=True
             )
         )
         self._own_collections = _Collections([_collection_args(n) for n in spec.nodes])
@@ -137,6 +150,7 @@ class Signer:
         return Signed(
             self._signatures(self._nodes(given, marks, run_id), marks),
             self._seeds(given, marks),
+            self._item_seeds(given, marks),
             self._inputs_name(given, inputs),
         )
 
@@ -150,6 +164,10 @@ class Signer:
     def value_seeds(self, inputs: Mapping[str, Any], tenant: str) -> tuple[bytes, ...]:
         """`Signed.seeds` alone."""
         return self._seeds(self._given(inputs, tenant), self._marks(inputs))
+
+    def item_seeds(self, inputs: Mapping[str, Any], tenant: str) -> tuple[bytes, ...]:
+        """`Signed.item_seeds` alone."""
+        return self._item_seeds(self._given(inputs, tenant), self._marks(inputs))
 
     def fillings(
         self, inputs: Mapping[str, Any], tenant: str, run_id: str
@@ -221,6 +239,23 @@ class Signer:
             seeds.append(digest(b"".join(parts)))
         return tuple(seeds)
 
+    def _item_seeds(
+        self, given: list[bytes], marks: list[bytes | None]
+    ) -> tuple[bytes, ...]:
+        if not self._shares_items:
+            return ()
+        seeds: list[bytes] = []
+        for plan, mark in zip(self._plans, marks, strict=True):
+            if mark is None or not plan.shares_items:
+                seeds.append(UNSIGNED)
+                continue
+            parts = plan.item.copy()
+            for index, position in plan.item_holes:
+                parts[index] = given[position]
+            parts.append(mark)
+            seeds.append(self.hashing.digest(b"".join(parts)))
+        return tuple(seeds)
+
     def _inputs_name(self, given: list[bytes], inputs: Mapping[str, Any]) -> bytes:
         parts = [self._input_names]
         for declared in self.spec.inputs:
@@ -234,12 +269,13 @@ def _slots(fields: tuple[Field, ...]) -> list[Slot]:
     return [part for f in fields for part in f.parts if not isinstance(part, bytes)]
 
 
-def _plan(node: NodeSpec, structure: Compiled, value: Compiled) -> _Plan:
+def _plan(node: NodeSpec, structure: Compiled, value: Compiled, item: Compiled) -> _Plan:
     amount, seed = _sampling_args(node, node.sampling)
     return _Plan(
         node.id,
         *structure,
         *value,
+        *item,
         fusible=node.purity == "pure",
         in_region=bool(node.region),
         amount=amount,

@@ -184,6 +184,7 @@ class FuserLoop:
             parents=message.parents,
             stream=message.stream,
             seconds=self._predicted(spec, inputs),
+            item_seeds=signer.item_seeds(inputs, tenant),
         )
 
     def _signed(self, message: Submit, tenant: str) -> RunSubmitted:
@@ -204,6 +205,7 @@ class FuserLoop:
             frontend=message.frontend,
             labels=checked_labels(message.labels),
             seconds=self._predicted(spec, inputs),
+            item_seeds=signer.item_seeds(inputs, tenant),
         )
 
     def _predicted(self, spec: WorkflowSpec, inputs: dict[str, Any]) -> tuple[float, ...]:

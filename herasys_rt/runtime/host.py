@@ -15,6 +15,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from msgspec.structs import replace
+
 from herasys_rt.core.commands import (
     AbortItem,
     AddSubscriber,
@@ -32,7 +34,7 @@ from herasys_rt.core.events import (
 )
 from herasys_rt.core.values import INLINE_LIMIT_BYTES, Value
 from herasys_rt.engines.protocol import Engine, Item, Outcome
-from herasys_rt.errors import ErrorInfo, HerasysError
+from herasys_rt.errors import ErrorInfo, HerasysError, NodeError
 from herasys_rt.graph import codec
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.links import Endpoint, Inbox, Outbox
@@ -48,6 +50,7 @@ from herasys_rt.messages import (
     Stop,
     ToHost,
 )
+from herasys_rt.runtime.assembly import Assembly
 from herasys_rt.runtime.lowering import arguments_of, values_in, with_facts
 from herasys_rt.runtime.objects import ValueStore
 
@@ -57,9 +60,19 @@ _HEARTBEAT_S = 1.0
 
 
 class _Work:
-    """An item on the engine: its workflow, who listens and what they were sent."""
+    """An item on the engine: its workflow, who listens and what they were sent.
+    ``assembly`` is set while items of its output come from elsewhere."""
 
-    __slots__ = ("attempt", "flight", "itemise", "sent", "spec", "subscribers", "text")
+    __slots__ = (
+        "assembly",
+        "attempt",
+        "flight",
+        "itemise",
+        "sent",
+        "spec",
+        "subscribers",
+        "text",
+    )
 
     def __init__(self, item: WorkItem, spec: WorkflowSpec | None) -> None:
         self.flight = item.flight
@@ -67,6 +80,7 @@ class _Work:
         self.spec = spec
         self.subscribers = list(item.subscribers)
         self.itemise = item.itemise
+        self.assembly: Assembly | None = None
         self.text: list[str] = []
         self.sent = 0
 
@@ -215,7 +229,12 @@ class HostLoop:
         for item in items:
             key = _key(item.flight, item.attempt)
             try:
-                ready.append(self._lowered(item, key))
+                lowered = self._lowered(item, key)
+                assembly = self._work[key].assembly
+                if assembly is not None and not assembly.missing:
+                    self.finished(key, Outcome())
+                else:
+                    ready.append(lowered)
             except HerasysError as e:
                 self.finished(key, Outcome(error=e.info()))
             except Exception as e:  # The item must end; a helper thread would hide it.
@@ -243,13 +262,18 @@ class HostLoop:
             self._engine.abort(key)
 
     def _lowered(self, item: WorkItem, key: str) -> Item:
-        spec = self._work[key].spec
+        work = self._work[key]
+        spec = work.spec
         assert spec is not None, "the scheduler introduces a workflow before its items"
         node = spec.nodes[item.node]
+        args = arguments_of(item, spec, self._values)
+        if item.shared is not None and node.list_port is not None:
+            work.assembly = Assembly(item.shared, self._values)
+            args = work.assembly.lacking(args, node.list_port)
         return Item(
             key=key,
             verb=node.verb,
-            args=arguments_of(item, spec, self._values),
+            args=args,
             stream=bool(item.subscribers) or node.streams,
             trust_scope=item.tenant if spec.share != "public" else "public",
         )
@@ -324,10 +348,14 @@ class HostLoop:
         self._report(ItemFailed(work.flight, work.attempt, self._instance, error, run_s))
 
     def _succeed(self, work: _Work, outcome: Outcome) -> None:
+        assembly, shared = work.assembly, 0
         try:
+            if assembly is not None:
+                outcome = replace(outcome, value=assembly.whole(outcome.value))
+                shared = assembly.shared
             data = codec.encode(outcome.value)
-            meta = _meta(outcome)
-        except codec.CodecError as e:
+            meta = _meta(outcome, shared)
+        except (codec.CodecError, NodeError) as e:
             self._fail(work, e.info(), outcome.run_s)
             return
         if len(data) > INLINE_LIMIT_BYTES:
@@ -390,14 +418,16 @@ def _is_placed(item: WorkItem) -> bool:
     return any(value.place for value in values_in(item))
 
 
-def _meta(outcome: Outcome) -> bytes:
-    """Usage and sources of a value, opaque to the kernel; empty when there are none."""
-    if not (outcome.usage or outcome.sources or outcome.truncated):
+def _meta(outcome: Outcome, shared: int) -> bytes:
+    """Usage and sources of a value, opaque to the kernel; empty when there are none.
+    Usage is of what was computed; ``shared_items`` were not."""
+    if not (outcome.usage or outcome.sources or outcome.truncated or shared):
         return b""
-    return codec.encode(
-        {
-            "usage": outcome.usage,
-            "sources": outcome.sources,
-            "truncated": outcome.truncated,
-        }
-    )
+    meta: dict[str, Any] = {
+        "usage": outcome.usage,
+        "sources": outcome.sources,
+        "truncated": outcome.truncated,
+    }
+    if shared:
+        meta["shared_items"] = shared
+    return codec.encode(meta)

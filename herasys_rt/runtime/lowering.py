@@ -66,6 +66,7 @@ def values_in(item: WorkItem) -> list[Value]:
     found = [item.inputs, *(value for _, value in item.upstream)]
     found.extend(value for _, parts in item.gathered for value in parts)
     found.extend(value for value in (item.items, item.item) if value is not None)
+    found.extend(item.shared.lenders if item.shared is not None else ())
     return found
 
 

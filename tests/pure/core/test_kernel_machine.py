@@ -20,6 +20,7 @@ from herasys_rt.core import (
     outcomes,
     plan,
     pools,
+    ranks,
     runs,
 )
 from herasys_rt.core.commands import FinishRun
@@ -121,7 +122,7 @@ def forgotten_member(patch: Patch) -> None:
 
 def wrong_order(patch: Patch) -> None:
     """A flight keeps the rank of its leader when a more urgent member joins."""
-    patch.setattr(flights, "_rerank", lambda flight: None)  # pyright: ignore
+    patch.setattr(ranks, "_rerank", lambda flight: None)  # pyright: ignore
 
 
 def wrong_heap_order(patch: Patch) -> None:
