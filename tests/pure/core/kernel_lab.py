@@ -207,6 +207,18 @@ def signatures_of(spec: WorkflowSpec, salt: str, nonce: str) -> tuple[bytes, ...
     return tuple(signed)
 
 
+def item_seeds_of(spec: WorkflowSpec, tenant: str) -> tuple[bytes, ...]:
+    """Item seeds as a fuser makes them, of nodes at list ports."""
+    if not any(node.list_port for node in spec.nodes):
+        return ()
+    return tuple(
+        hashlib.sha256(f"{node.operator}|{tenant}".encode()).digest()
+        if node.list_port and node.purity == "pure"
+        else b""
+        for node in spec.nodes
+    )
+
+
 class Lab:
     """A kernel with pools; every event advances the clock by a second and validates."""
 
@@ -265,6 +277,7 @@ class Lab:
                 deadline_s,
                 facts or {},
                 labels=labels or {},
+                item_seeds=item_seeds_of(spec, tenant) if signed else (),
             )
         )
 
@@ -316,6 +329,7 @@ class Lab:
                 facts=facts or {},
                 parents=parents,
                 stream=stream,
+                item_seeds=item_seeds_of(spec, "tenant"),
             )
         )
 
