@@ -34,7 +34,7 @@ def items(state: State) -> Iterator[str]:
     if claimed != len(table.live):
         yield f"{len(table.live)} items are being computed, {claimed} by somebody"
     kept = 0
-    for entry in state.table.completed.values():
+    for entry in state.table.listed():
         if len(set(entry.items)) != len(entry.items):
             yield "a completed result has an item twice"
         kept += sum(

@@ -173,29 +173,33 @@ class FuserLoop:
 
     def _signed_piece(self, message: Reveal, tenant: str) -> NodesRevealed:
         spec, inputs, signer = self._checked(message)
+        signed = signer.signed(inputs, tenant, f"{message.run_id}/{message.fragment}")
         return NodesRevealed(
             run_id=message.run_id,
             fragment=message.fragment,
             spec_id=message.spec_id,
             inputs=self._values.pack(message.inputs),
-            signatures=signer.sign(inputs, tenant, f"{message.run_id}/{message.fragment}"),
+            signatures=signed.signatures,
             collections=signer.collections(inputs),
             facts=facts_of(spec, inputs),
             parents=message.parents,
             stream=message.stream,
             seconds=self._predicted(spec, inputs),
-            item_seeds=signer.item_seeds(inputs, tenant),
+            seeds=signed.seeds,
+            own_collections=signer.own_collections(inputs),
+            item_seeds=signed.item_seeds,
         )
 
     def _signed(self, message: Submit, tenant: str) -> RunSubmitted:
         spec, inputs, signer = self._checked(message)
+        signed = signer.signed(inputs, tenant, message.run_id)
         return RunSubmitted(
             run_id=message.run_id,
             spec_id=message.spec_id,
             client=message.client,
             tenant=tenant,
             inputs=self._values.pack(message.inputs),
-            signatures=signer.sign(inputs, tenant, message.run_id),
+            signatures=signed.signatures,
             collections=signer.collections(inputs),
             stream=message.stream,
             priority=message.priority,
@@ -205,7 +209,9 @@ class FuserLoop:
             frontend=message.frontend,
             labels=checked_labels(message.labels),
             seconds=self._predicted(spec, inputs),
-            item_seeds=signer.item_seeds(inputs, tenant),
+            seeds=signed.seeds,
+            own_collections=signer.own_collections(inputs),
+            item_seeds=signed.item_seeds,
         )
 
     def _predicted(self, spec: WorkflowSpec, inputs: dict[str, Any]) -> tuple[float, ...]:

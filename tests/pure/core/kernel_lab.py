@@ -56,6 +56,7 @@ from herasys_rt.graph.spec import (
     NodeSpec,
     Region,
     WorkflowSpec,
+    input_refs,
 )
 from herasys_rt.graph.types import PortType
 
@@ -219,15 +220,47 @@ def item_seeds_of(spec: WorkflowSpec, tenant: str) -> tuple[bytes, ...]:
     )
 
 
+def seeds_of(spec: WorkflowSpec, salt: str, tenant: str) -> tuple[bytes, ...]:
+    """Value seeds as a fuser makes them: the salt stands for the inputs, so that it is in
+    the seeds of nodes that name one, or that have nothing else to work on."""
+    seeds: list[bytes] = []
+    for node in spec.nodes:
+        words = repr(node.args)
+        given = bool(input_refs(node.args)) or not (node.parents or node.region)
+        for at, parent in enumerate(node.parents):
+            words = words.replace(f"NodeRef(node='{parent}')", f"#{at}")
+        words = re.sub(r"region='\w+'", "", words)
+        pre = "|".join([tenant, node.operator, words, salt if given else ""])
+        pure = node.purity == "pure"
+        seeds.append(hashlib.sha256(pre.encode()).digest() if pure else b"")
+    return tuple(seeds)
+
+
+def own_of(
+    spec: WorkflowSpec, collections: tuple[tuple[str, ...], ...]
+) -> tuple[tuple[str, ...], ...]:
+    """The collections that nodes read themselves: those of its searches."""
+    return tuple(
+        names if node.verb == "pg.search" else ()
+        for node, names in zip(spec.nodes, collections, strict=bool(collections))
+    )
+
+
 class Lab:
-    """A kernel with pools; every event advances the clock by a second and validates."""
+    """A kernel with pools; every event advances the clock by a second and validates.
+
+    ``seeded``: runs come with value seeds, so that equal values share work too.
+    """
 
     def __init__(
         self,
         config: KernelConfig | None = None,
         up: str = "embed pg llm",
         slots: int = 1,
+        *,
+        seeded: bool = False,
     ) -> None:
+        self.seeded = seeded
         self.state = new_state(config or KernelConfig(), *policies.build())
         self.now = 0.0
         self.log: list[Command] = []
@@ -277,6 +310,8 @@ class Lab:
                 deadline_s,
                 facts or {},
                 labels=labels or {},
+                seeds=seeds_of(spec, salt, tenant) if signed and self.seeded else (),
+                own_collections=own_of(spec, collections) if signed else (),
                 item_seeds=item_seeds_of(spec, tenant) if signed else (),
             )
         )
@@ -317,6 +352,7 @@ class Lab:
         inputs: Value | None = None,
         facts: dict[str, Fact] | None = None,
         stream: bool = False,
+        collections: tuple[tuple[str, ...], ...] = (),
     ) -> list[Command]:
         self.send(SpecRegistered(spec))
         return self.send(
@@ -326,9 +362,12 @@ class Lab:
                 spec.id,
                 inputs or inline(salt.encode()),
                 signatures_of(spec, salt, f"{run_id}/{fragment}"),
+                collections,
                 facts=facts or {},
                 parents=parents,
                 stream=stream,
+                seeds=seeds_of(spec, salt, "tenant") if self.seeded else (),
+                own_collections=own_of(spec, collections),
                 item_seeds=item_seeds_of(spec, "tenant"),
             )
         )

@@ -134,7 +134,7 @@ def unlisted_flight(state: State) -> None:
 
 
 def miscount_pins(state: State) -> None:
-    next(iter(state.table.completed.values())).pins += 1
+    next(iter(state.table.completed.values())).entry.pins += 1
 
 
 def miscount_bytes(state: State) -> None:
