@@ -21,6 +21,7 @@ from tests.pure.core.kernel_lab import AGENT, BROKEN, BUSY, POOLS
 from tests.pure.core.kernel_shapes import (
     BRANCHY,
     CLASSIC,
+    LISTS,
     SET_PIECES,
     SHAPES,
     Branchy,
@@ -81,6 +82,24 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
     def submit_set_piece_twins(self, name: str, twins: int, how: int) -> None:
         for _ in range(twins):
             self.submit_spec(self.fresh("run"), SET_PIECES[name], 1 + how % 2, how)
+
+    @rule(name=st.sampled_from(sorted(LISTS)), salt=st.integers(0, 9), how=ANY)
+    def submit_list(self, name: str, salt: int, how: int) -> None:
+        self.submit_spec(self.fresh("run"), LISTS[name], salt, how)
+
+    @rule(salt=st.integers(0, 3), many=st.integers(2, 4), how=ANY)
+    def submit_overlapping_lists(self, salt: int, many: int, how: int) -> None:
+        for at in range(many):
+            self.submit_spec(self.fresh("run"), LISTS["list"], salt + 2 * at, how)
+
+    @rule(salt=st.integers(0, 3), how=ANY)
+    def submit_lists_one_long_after_the_other(self, salt: int, how: int) -> None:
+        self.submit_spec(self.fresh("run"), LISTS["list"], salt, how)
+        self.finish_many(0)
+        for other in range(10):
+            self.submit_as(self.fresh("run"), CLASSIC[-1], 20 + other, how)
+            self.finish_many(0)
+        self.submit_spec(self.fresh("run"), LISTS["list"], salt + 2, how)
 
     @rule(shape=st.sampled_from(CLASSIC) | BRANCHY, dress=ANY, how=ANY)
     def submit_with_options(self, shape: Shape | Branchy, dress: int, how: int) -> None:
@@ -274,6 +293,10 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
         if how % 4 == 0:
             spec = dressed(spec, how)
         self.reveal_next(spec, which, salt, how)
+
+    @rule(name=st.sampled_from(sorted(LISTS)), which=ANY, salt=st.integers(0, 9), how=ANY)
+    def reveal_list(self, name: str, which: int, salt: int, how: int) -> None:
+        self.reveal_next(LISTS[name], which, salt, how)
 
     @rule(name=st.sampled_from(sorted(SET_PIECES)), which=ANY, how=ANY)
     def reveal_set_piece(self, name: str, which: int, how: int) -> None:

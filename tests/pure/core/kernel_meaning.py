@@ -28,8 +28,21 @@ from herasys_rt.graph.spec import (
 def facts_of(spec: WorkflowSpec, digest: bytes) -> dict[str, Fact]:
     """The facts of a run's inputs, which depend on nothing but the inputs' digest."""
     drawn = sum(digest)
-    facts = {"f": Fact(drawn % 2 == 0), "xs": Fact(True, (drawn % 6) - 1)}
+    texts = tuple(letter.encode() for letter in texts_of(digest))
+    facts = {
+        "f": Fact(drawn % 2 == 0),
+        "xs": Fact(True, (drawn % 6) - 1),
+        "ts": Fact(bool(texts), len(texts), texts),
+    }
     return {item.name: facts[item.name] for item in spec.inputs}
+
+
+def texts_of(digest: bytes) -> str:
+    """The list that a run's inputs hold, an item per letter: lists overlap, and some have
+    an item twice."""
+    drawn = sum(digest) // 2  # Equal halves are of different tenants.
+    texts = "abcdef"[drawn % 3 :][: drawn % 5]
+    return texts + texts[:1] if drawn % 4 == 0 else texts
 
 
 @dataclass(frozen=True)

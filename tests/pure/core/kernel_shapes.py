@@ -142,6 +142,16 @@ SET_PIECES: dict[str, WorkflowSpec] = {
 }
 
 
+LISTS: dict[str, WorkflowSpec] = {
+    "list": spec_of("m many $ts"),
+    "list below": spec_of("q embed", "m many $ts if=q", "a llm m", outputs="a m q"),
+    "list in a region": spec_of("m many $ts in=r", "a llm m", regions={"r": 2}),
+    "uncached list": spec_of("m many $ts", options={"m": OPTIONS[5]}),
+    "hurried list": spec_of("m many $ts", options={"m": OPTIONS[3]}),
+}
+"""Specs with nodes at list ports."""
+
+
 def branchy(shape: Branchy) -> WorkflowSpec:
     """A spec of a shape. Conditions and lists that nodes give are outputs as well, so
     that from the end of a run one can tell what should have happened."""

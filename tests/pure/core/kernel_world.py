@@ -40,14 +40,18 @@ from herasys_rt.graph.spec import (
     WorkflowSpec,
     node_refs,
 )
-from tests.pure.core.kernel_lab import AGENT, POOLS, signatures_of
-from tests.pure.core.kernel_meaning import Meaning, check_item, facts_of
+from tests.pure.core.kernel_lab import AGENT, POOLS, item_seeds_of, signatures_of
+from tests.pure.core.kernel_meaning import Meaning, check_item, facts_of, texts_of
 from tests.pure.core.kernel_shapes import MAX_ITEMS, Shape, collections_of, shaped
 
 T = TypeVar("T")
 
 Given = bytes | tuple[bytes, ...] | None
 """What a node was given for a parent: a digest, those of a list, nothing."""
+
+
+Part = tuple[str, str, str]
+"""An item of an output: the operator and tenant that it was computed for, and of what."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Made:
     element: int
     list_of: tuple[bytes, bytes]
     revision: int
+    items: tuple[Part, ...] = ()
 
 
 @dataclass
@@ -230,6 +235,7 @@ class KernelWorld:
             (how // 5) % 3 - 1 if how % 5 == 0 else 0,
             20.0 if how % 17 == 0 else None,
             facts_of(spec, inputs.digest),
+            item_seeds=item_seeds_of(spec, tenant_of(inputs)) if signed else (),
         )
 
     def submit_as(self, run_id: str, shape: Shape, salt: int, how: int) -> list[Command]:
@@ -283,6 +289,7 @@ class KernelWorld:
                 collections_of(spec),
                 facts_of(spec, digest),
                 ((number - 1, "n0"),) if number else (),
+                item_seeds=item_seeds_of(spec, "tenant"),
             )
         )
         if early:
@@ -313,6 +320,7 @@ class KernelWorld:
             item.element,
             (digest_of(item.items), digest_of(item.item)),
             self.revision if node.verb == "pg.search" else 1_000_000,
+            self.assembled(item) if how % 4 != 1 else (),
         )
         unique = f"{item.flight}/{item.attempt}/{made}"
         digest = hashlib.sha256(unique.encode()).digest()
@@ -340,6 +348,26 @@ class KernelWorld:
                 regions = self.runs[end.run_id].pieces[number].spec.regions
                 bad_lists = {"not_a_list", "too_many_items"} if regions else set[str]()
                 assert end.error.code in {"gone", *bad_lists}
+
+    def assembled(self, item: WorkItem) -> tuple[Part, ...]:
+        """The items of an output: borrowed ones from where they are said to lie. It must
+        be what the engine would have given for the whole list."""
+        node = self.specs[item.spec_id].nodes[item.node]
+        if item.shared is None:
+            return ()
+        texts = texts_of(item.inputs.digest)
+        assert item.shared.count == len(texts)
+        whole = [(node.operator, item.tenant, text) for text in texts]
+        parts = dict(enumerate(whole))
+        for position, lender, index in item.shared.borrowed:
+            if lender < 0:
+                assert index < position
+                parts[position] = parts[index]
+            else:
+                made = self.made[item.shared.lenders[lender].digest]
+                parts[position] = made.items[index]
+        assert [parts[i] for i in range(len(texts))] == whole, "another item"
+        return tuple(whole)
 
     def ends_item(self, at: Started) -> None:
         key = (at.item.flight, at.item.attempt)
@@ -436,7 +464,8 @@ class KernelWorld:
                 assert made.operator == spec.nodes[position].operator
         lists = [value for _, values in item.gathered for value in values]
         places = [value for _, value in item.upstream] + lists + [item.inputs]
-        for value in (*places, item.items, item.item):
+        lent = item.shared.lenders if item.shared is not None else ()
+        for value in (*places, *lent, item.items, item.item):
             if value is not None and value.place:
                 assert self.places[value.place] == 0, "used when released"
 
@@ -485,14 +514,21 @@ class KernelWorld:
         return payload.tenant
 
     def wish(self, flight_id: int) -> tuple[int, int]:
-        """How soon the most urgent run in a flight should be served."""
-        members = self.state.flights[flight_id].members.values()
+        """How soon the most urgent run should be served of those in a flight, and in those
+        that wait for its items."""
+        flight = self.state.flights[flight_id]
+        sharing = flight.sharing
+        waiting = sharing.borrowers.values() if sharing is not None else ()
         return min(
-            (
-                -self.runs[node.run.id].priority - self.node_of(node).options.priority,
-                self.runs[node.run.id].arrived,
-            )
-            for node in members
+            *[
+                (
+                    -self.runs[node.run.id].priority - self.node_of(node).options.priority,
+                    self.runs[node.run.id].arrived,
+                )
+                for node in flight.members.values()
+            ],
+            *[self.wish(borrower.flight.id) for borrower in waiting],
+            (1_000_000, 0),
         )
 
     def observe_end(self, end: FinishRun) -> None:

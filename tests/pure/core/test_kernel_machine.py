@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from herasys_rt.core import (
+    borrowing,
     ends,
     flights,
     flow,
@@ -25,6 +26,7 @@ from herasys_rt.core import (
 )
 from herasys_rt.core.commands import FinishRun
 from herasys_rt.core.heap import IndexedHeap, Rank
+from herasys_rt.core.items import ItemTable, Sharing
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.needs import Needs
 from herasys_rt.core.state import (
@@ -193,6 +195,40 @@ def forgotten_workflow(patch: Patch) -> None:
     patch.setattr(runs, "open_fragments", faulty)
 
 
+def forgotten_borrower(patch: Patch) -> None:
+    """The last of several that wait for a flight's items is not told of them."""
+    lend = borrowing.lend
+
+    def faulty(state: State, lender: Sharing, value: Value, expires_s: float) -> None:
+        if len(lender.borrowers) > 1:
+            lender.borrowers.popitem()
+        lend(state, lender, value, expires_s)
+
+    patch.setattr(borrowing, "lend", faulty)
+
+
+def item_of_an_evicted_result(patch: Patch) -> None:
+    """Items are found in results that are gone."""
+    patch.setattr(ItemTable, "forget", lambda table, entry: None)  # pyright: ignore
+
+
+def wrong_item(patch: Patch) -> None:
+    """Of a lender's items the first one is taken."""
+    borrow = borrowing._borrow  # pyright: ignore[reportPrivateUsage]
+
+    def faulty(
+        state: State, sharing: Sharing, key: bytes, value: Value, index: int, until: float
+    ) -> None:
+        borrow(state, sharing, key, value, min(index, 0), until)
+
+    patch.setattr(borrowing, "_borrow", faulty)
+
+
+def items_of_a_dropped_flight(patch: Patch) -> None:
+    """Whoever waits for the items of a flight that fails or is dropped goes on waiting."""
+    patch.setattr(borrowing, "withdraw", lambda state, flight: None)  # pyright: ignore
+
+
 FAULTS: list[Callable[[Patch], None]] = [
     lost_waiter,
     double_release,
@@ -206,6 +242,10 @@ FAULTS: list[Callable[[Patch], None]] = [
     branch_not_taken_started,
     lost_element,
     forgotten_workflow,
+    forgotten_borrower,
+    item_of_an_evicted_result,
+    wrong_item,
+    items_of_a_dropped_flight,
 ]
 
 
