@@ -140,6 +140,7 @@ def _node_json(node: NodeRecord) -> dict[str, Any]:
         "run_s": round(node.run_s, 6),
         "fused_into": node.fused_into or None,
         "reused": node.reused,
+        "shared_items": codec.decode(node.meta).get("shared_items", 0) if node.meta else 0,
         "parents": list(node.parents),
     }
 

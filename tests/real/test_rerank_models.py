@@ -85,6 +85,23 @@ def test_late_interaction_computes_a_text_once_per_scope(
     assert scores == pytest.approx([scores[0]] * 3, abs=1e-3)
 
 
+def test_late_interaction_computes_only_the_texts_that_another_list_had_not(
+    late: tuple[Engine, OutcomeSink],
+):
+    engine, sink = late
+    texts = [f"Chapter {n} of a book that only this test reads." for n in range(5)]
+    chunks = [{"id": str(i), "text": t, "source": "t"} for i, t in enumerate(texts)]
+    args = {"scope": "overlap", "query": "a chapter", "top_k": 3}
+    alone = ask(engine, sink, **{**args, "scope": "alone"}, chunks=chunks[2:])
+    first = ask(engine, sink, **args, chunks=chunks[:4])
+    second = ask(engine, sink, **args, chunks=chunks[2:])
+    assert first.usage["items"] == 4 and second.usage["items"] == 3
+    one = (alone.usage["tokens"] - second.usage["tokens"]) / 2
+    assert one == (first.usage["tokens"] - alone.usage["tokens"]) > 0
+    scores = [{c["id"]: c["score"] for c in o.value} for o in (alone, second)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+
+
 def test_late_interaction_takes_token_embeddings_that_are_known_already(
     late: tuple[Engine, OutcomeSink],
 ):
