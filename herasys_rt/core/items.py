@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from herasys_rt.core.fusion import Entry
     from herasys_rt.core.state import Flight
 
-ENTRY_BYTES = 128
+ENTRY_BYTES = 256
 """What a computed item costs the table beside its value: its key, and where it lies."""
 
 

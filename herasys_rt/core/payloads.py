@@ -20,7 +20,7 @@ def payload_of(node: Node) -> Payload:
     for position in plan.parents[node.position]:
         result = nodes[position].result
         assert result is not None and result.value is not None
-        upstream.append((position, result.value))
+        upstream.append((position, result.value.bare()))
         if result.value.place:
             placed += (result.value,)
         exact = exact and result.exact
@@ -102,4 +102,4 @@ def _result_of(node: Node) -> Result:
 
 def _value_of(result: Result) -> Value:
     assert result.value is not None
-    return result.value
+    return result.value.bare()

@@ -157,10 +157,10 @@ def work_item(flight: Flight) -> WorkItem:
         payload.run_id,
         payload.tenant,
         payload.inputs,
-        tuple([(position, value.bare()) for position, value in payload.upstream]),
+        payload.upstream,
         payload.gathered,
         payload.element,
-        payload.items.bare() if payload.items is not None else None,
+        payload.items,
         payload.item,
         payload.skipped,
         tuple(

@@ -27,7 +27,7 @@ def outputs_of(fragment: Fragment) -> Outputs:
         elif isinstance(node, Template):
             gathered.append((position, tuple([_value(e) for e in node.elements])))
         else:
-            outputs.append((position, _value(node).bare()))
+            outputs.append((position, _value(node)))
     return tuple(outputs), tuple(gathered), tuple(skipped)
 
 
@@ -97,4 +97,4 @@ def _parents(node: Node) -> tuple[str, ...]:
 
 def _value(node: Node) -> Value:
     assert node.result is not None and node.result.value is not None
-    return node.result.value
+    return node.result.value.bare()
