@@ -141,7 +141,7 @@ def compare(left: Explanation, right: Explanation) -> Comparison:
     found = _first_difference(left, right)
     if found is not None:
         verdict = "They differ."
-        if left.seed and left.seed == right.seed:
+        if left.seed and left.seed == right.seed and left.signature != right.signature:
             verdict = (
                 "They differ by structure. What they are given besides outputs of nodes is "
                 "equal: with equal outputs they share by value."
