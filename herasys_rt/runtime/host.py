@@ -230,8 +230,7 @@ class HostLoop:
             key = _key(item.flight, item.attempt)
             try:
                 lowered = self._lowered(item, key)
-                assembly = self._work[key].assembly
-                if assembly is not None and not assembly.missing:
+                if lowered is None:
                     self.finished(key, Outcome())
                 else:
                     ready.append(lowered)
@@ -261,7 +260,8 @@ class HostLoop:
         for key in late:
             self._engine.abort(key)
 
-    def _lowered(self, item: WorkItem, key: str) -> Item:
+    def _lowered(self, item: WorkItem, key: str) -> Item | None:
+        """What the engine gets; None when its whole output lies elsewhere."""
         work = self._work[key]
         spec = work.spec
         assert spec is not None, "the scheduler introduces a workflow before its items"
@@ -270,6 +270,8 @@ class HostLoop:
         if item.shared is not None and node.list_port is not None:
             work.assembly = Assembly(item.shared, self._values)
             args = work.assembly.lacking(args, node.list_port)
+            if not work.assembly.missing:
+                return None
         return Item(
             key=key,
             verb=node.verb,
@@ -361,7 +363,7 @@ class HostLoop:
         if len(data) > INLINE_LIMIT_BYTES:
             self._carriers.submit(self._succeed_large, work, outcome, data, meta)
         else:
-            value = Value(codec.digest(data), len(data), inline=data)
+            value = Value(self._values.hashing.digest(data), len(data), inline=data)
             self._report(self._success(work, outcome, value, meta))
 
     def _succeed_large(
