@@ -57,6 +57,7 @@ from herasys_rt.graph.spec import (
     Region,
     WorkflowSpec,
     input_refs,
+    node_refs,
 )
 from herasys_rt.graph.types import PortType
 
@@ -220,17 +221,26 @@ def item_seeds_of(spec: WorkflowSpec, tenant: str) -> tuple[bytes, ...]:
     )
 
 
+def form_of(node: NodeSpec) -> str:
+    """A node's arguments without the names of nodes and regions."""
+    words = repr(node.args)
+    for at, parent in enumerate(node.parents):
+        words = words.replace(f"NodeRef(node='{parent}')", f"#{at}")
+    return re.sub(r"region='\w+'", "", words)
+
+
+def takes_inputs(node: NodeSpec) -> bool:
+    """Whether a node's value depends on the run's inputs, for which the salt stands: it
+    names one, or has nothing else to work on."""
+    return bool(input_refs(node.args)) or not (node_refs(node.args) or node.region)
+
+
 def seeds_of(spec: WorkflowSpec, salt: str, tenant: str) -> tuple[bytes, ...]:
-    """Value seeds as a fuser makes them: the salt stands for the inputs, so that it is in
-    the seeds of nodes that name one, or that have nothing else to work on."""
+    """Value seeds as a fuser makes them."""
     seeds: list[bytes] = []
     for node in spec.nodes:
-        words = repr(node.args)
-        given = bool(input_refs(node.args)) or not (node.parents or node.region)
-        for at, parent in enumerate(node.parents):
-            words = words.replace(f"NodeRef(node='{parent}')", f"#{at}")
-        words = re.sub(r"region='\w+'", "", words)
-        pre = "|".join([tenant, node.operator, words, salt if given else ""])
+        given = salt if takes_inputs(node) else ""
+        pre = "|".join([tenant, node.operator, form_of(node), given])
         pure = node.purity == "pure"
         seeds.append(hashlib.sha256(pre.encode()).digest() if pure else b"")
     return tuple(seeds)

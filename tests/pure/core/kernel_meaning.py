@@ -6,6 +6,7 @@ there are, what an item must be given. It shares no code with `herasys_rt.core`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -28,21 +29,30 @@ from herasys_rt.graph.spec import (
 def facts_of(spec: WorkflowSpec, digest: bytes) -> dict[str, Fact]:
     """The facts of a run's inputs, which depend on nothing but the inputs' digest."""
     drawn = sum(digest)
-    texts = tuple(letter.encode() for letter in texts_of(digest))
+    length = (drawn % 6) - 1
+    items = items_of(length, drawn) if drawn // 6 % 2 else ()
+    texts = texts_of(digest)
     facts = {
         "f": Fact(drawn % 2 == 0),
-        "xs": Fact(True, (drawn % 6) - 1),
+        "xs": Fact(True, length, items),
         "ts": Fact(bool(texts), len(texts), texts),
     }
     return {item.name: facts[item.name] for item in spec.inputs}
 
 
-def texts_of(digest: bytes) -> str:
-    """The list that a run's inputs hold, an item per letter: lists overlap, and some have
-    an item twice."""
+def items_of(length: int, drawn: int) -> tuple[bytes, ...]:
+    """The digests of a list's items, some of which are equal within it and to others'."""
+    words = [f"item {(drawn + i) % 3}" for i in range(length)]
+    return tuple(hashlib.sha256(word.encode()).digest() for word in words)
+
+
+def texts_of(digest: bytes) -> tuple[bytes, ...]:
+    """The digests of the items of a run's list of texts: lists overlap, and some have an
+    item twice."""
     drawn = sum(digest) // 2  # Equal halves are of different tenants.
-    texts = "abcdef"[drawn % 3 :][: drawn % 5]
-    return texts + texts[:1] if drawn % 4 == 0 else texts
+    words = "abcdef"[drawn % 3 :][: drawn % 5]
+    words += words[:1] if drawn % 4 == 0 else ""
+    return tuple(hashlib.sha256(word.encode()).digest() for word in words)
 
 
 @dataclass(frozen=True)
