@@ -99,6 +99,7 @@ class SchedulerLoop:
         self._specs: dict[str, WorkflowSpec] = {}
         self._fuser: Endpoint | None = None
         self._fuser_heard_s = 0.0
+        self._told_revisions: dict[str, int] = {}
         self._next_housekeeping_s = 0.0
         self._wake_s = math.inf
         self._stopping = False
@@ -131,6 +132,7 @@ class SchedulerLoop:
             Stop: self._stop,
             events.SpecRegistered: self._register,
             events.CollectionChanged: self._collection_changed,
+            events.ItemFinished: self._item_finished,
         }
         for declared in pools:
             self.apply(declared)
@@ -404,12 +406,24 @@ class SchedulerLoop:
             self._outbox.post(self._fuser, self._catalogue())
 
     def _catalogue(self) -> Catalogue:
-        return Catalogue(self.roster.facts(), dict(self._state.revisions))
+        self._told_revisions = dict(self._state.revisions)
+        return Catalogue(self.roster.facts(), self._told_revisions)
 
     def _collection_changed(self, event: events.CollectionChanged) -> None:
         self.apply(event)
-        if self._fuser is not None:
-            self._outbox.post(self._fuser, event)
+        self._tell_revision(event.collection)
+
+    def _item_finished(self, event: events.ItemFinished) -> None:
+        self.apply(event)
+        for collection in event.revisions:
+            self._tell_revision(collection)
+
+    def _tell_revision(self, collection: str) -> None:
+        """Tell the fuser of what the kernel learned; once."""
+        revision = self._state.revisions.get(collection, 0)
+        if self._fuser is not None and self._told_revisions.get(collection, 0) != revision:
+            self._told_revisions[collection] = revision
+            self._outbox.post(self._fuser, events.CollectionChanged(collection, revision))
 
     # --- status ---------------------------------------------------------------------
     def _status_request(self, message: StatusRequest) -> None:

@@ -254,7 +254,7 @@ def test_another_format_names_everything_anew(monkeypatch):
 IN_THE_PREIMAGE = {"operator", "verb", "resource", "args", "ports", "sample", "region"}
 DECIDES_WHETHER = {"purity", "sampling"}
 BY_OTHER_MEANS = {"model": "the fingerprint", "collection": "the key's revisions"}
-CHANGES_NOTHING = {"id", "label", "streams", "guards", "options"}
+CHANGES_NOTHING = {"id", "label", "streams", "guards", "options", "list_port"}
 FOLLOWS = {"output": "follows from operator and arguments, of a tool it is in the code"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from herasys_rt.client.client import AsyncClient, Client
@@ -178,12 +179,25 @@ def test_revisions_reach_the_fuser(start_runtime, hand_engine):
     assert when_signed(client, first.id, "retrieve").collections == {"docs": 0}
     assert engines["search"].sink is not None
     engines["search"].sink.collection_changed("docs", 7)
-    while True:  # The news passes the scheduler.
-        later = client.submit(read, question="q")
-        found = when_signed(client, later.id, "retrieve")
-        if found.collections == {"docs": 7}:
-            break
+    await_revision(client, 7)
     assert client.explain(first.id, "retrieve").collections == {"docs": 0}
+
+
+def test_a_revision_that_an_item_saw_reaches_the_fuser(start_runtime, hand_engine):
+    engines = {name: hand_engine() for name in ("embedding", "search", "llm")}
+    client = start_runtime(**engines).connect()
+    client.submit(read, question="q")
+    engines["embedding"].finish(engines["embedding"].wait_for(1)[0], np.ones(3, "f4"))
+    engines["search"].finish(engines["search"].wait_for(1)[0], [], revisions={"docs": 5})
+    await_revision(client, 5)
+
+
+def await_revision(client: Client, revision: int) -> None:
+    """Until runs are signed at a revision: the news passes the scheduler."""
+    found = {"docs": 0}
+    while found != {"docs": revision}:
+        run = client.submit(read, question="q")
+        found = when_signed(client, run.id, "retrieve").collections
 
 
 def test_without_a_fuser_it_is_said_that_nobody_knows(start_runtime, hand_engine):
