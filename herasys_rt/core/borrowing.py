@@ -20,6 +20,9 @@ LONGEST_CHAIN = 4
 """A flight waits for one that waits itself, and so on, at most so often: in a longer chain
 the last ones would wait longer than computing their items takes."""
 
+MOST_LENDERS = 32
+"""From so many values a flight borrows at most: its host has to fetch each of them."""
+
 _SAME_LIST = -1
 
 
@@ -87,7 +90,8 @@ def _look(state: State, sharing: Sharing, keys: list[bytes]) -> None:
     table, fresh = state.table.items, _wants_fresh(sharing.flight)
     for key in keys:
         held = None if fresh else table.find(key, state.now)
-        if held is not None:
+        room = len(sharing.slots) + len(sharing.waits) < MOST_LENDERS
+        if held is not None and (room or held.entry.value.digest in sharing.slots):
             entry = held.entry
             state.table.touch(entry)
             _borrow(state, sharing, key, entry.value, held.position, entry.items_expire_s)
@@ -96,7 +100,9 @@ def _look(state: State, sharing: Sharing, keys: list[bytes]) -> None:
         if lender is None:
             table.live[key] = sharing
             sharing.claims[key] = None
-        elif lender.number < sharing.number and _depth(lender) < LONGEST_CHAIN:
+        elif lender.number in sharing.waits or (
+            room and lender.number < sharing.number and _depth(lender) < LONGEST_CHAIN
+        ):
             wait = sharing.waits.get(lender.number)
             if wait is None:
                 wait = sharing.waits[lender.number] = Wait(lender)
@@ -122,9 +128,9 @@ def _borrow(
 ) -> None:
     payload = sharing.flight.payload
     assert payload is not None
-    slot = next((i for i, v in enumerate(payload.lent) if v.digest == value.digest), -1)
-    if slot < 0:
-        slot = len(payload.lent)
+    slot = sharing.slots.get(value.digest)
+    if slot is None:
+        slot = sharing.slots[value.digest] = len(payload.lent)
         payload.lent = (*payload.lent, value.bare())
         if value.place:
             payload.placed = (*payload.placed, value)

@@ -41,8 +41,9 @@ class Sharing:
     looked for their items, -1 before: whoever waits, waits for smaller ones. From then on
     ``places`` has where each key stands first, ``claims`` the keys that others find this
     flight by, ``waits`` by number the flights whose items it waits for, ``borrowers`` by
-    number those that wait for it, and ``taken`` where borrowed items lie: (which of the
-    payload's ``lent`` values, index). ``depth`` is how long a chain of waits it ends.
+    number those that wait for it, ``slots`` by digest which of the payload's ``lent``
+    values is which, and ``taken`` where borrowed items lie: (slot, index). ``depth`` is how
+    long a chain of waits it ends.
     """
 
     flight: Flight
@@ -53,6 +54,7 @@ class Sharing:
     claims: dict[bytes, None] = field(default_factory=dict[bytes, None])
     waits: dict[int, Wait] = field(default_factory=dict[int, Wait])
     borrowers: dict[int, Sharing] = field(default_factory=dict[int, "Sharing"])
+    slots: dict[bytes, int] = field(default_factory=dict[bytes, int])
     taken: dict[bytes, tuple[int, int]] = field(
         default_factory=dict[bytes, tuple[int, int]]
     )

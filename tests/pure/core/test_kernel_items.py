@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from herasys_rt.core.borrowing import LONGEST_CHAIN
+from herasys_rt.core.borrowing import LONGEST_CHAIN, MOST_LENDERS
 from herasys_rt.core.commands import Command, FinishRun, ReleaseValue, WorkItem
 from herasys_rt.core.events import PoolFailed
 from herasys_rt.core.items import ENTRY_BYTES
@@ -179,6 +179,18 @@ def test_a_chain_of_waits_is_not_longer_than_its_bound():
         if items(submit(lab, f"r{run}", letters[run : run + 2]))
     ]
     assert started == [0, LONGEST_CHAIN + 1]
+
+
+def test_items_are_borrowed_from_so_many_values_and_the_others_are_computed():
+    lab = Lab()
+    letters = "".join(chr(0x4E00 + at) for at in range(MOST_LENDERS + 2))
+    for at, letter in enumerate(letters[:-1]):
+        lab.finish(item(submit(lab, f"r{at}", letter)), output(letter))
+    work = item(submit(lab, "last", letters))
+    assert computed(work, letters) == letters[-2:]
+    assert work.shared is not None and len(work.shared.lenders) == MOST_LENDERS
+    lab.finish(work, output(letters))
+    assert computed(item(submit(lab, "again", letters[::-1])), letters[::-1]) == ""
 
 
 @pytest.mark.parametrize("kind", ["fails", "is cancelled", "is truncated"])
