@@ -10,6 +10,9 @@ from herasys_rt.costs.correction import Correction
 from herasys_rt.costs.lengths import UNSEEN_TOKENS, LengthPredictor, QuantileLengths
 
 
+EMBED = ("embed@1", "embedder")
+
+
 def seen(*tokens: int) -> QuantileLengths:
     lengths = QuantileLengths()
     for one in tokens:
@@ -69,33 +72,33 @@ def test_an_empty_output_is_an_observation():
 
 
 def test_nothing_is_corrected_before_anything_was_seen():
-    assert Correction().factor("embed") == 1.0
+    assert Correction().factor(EMBED) == 1.0
 
 
 def test_a_constant_ratio_is_found_at_once_and_kept():
     correction = Correction()
     for _ in range(50):
-        correction.observe("embed", 2.0, 3.0)
-        assert correction.factor("embed") == pytest.approx(1.5)
-    assert correction.factor("rerank") == 1.0
+        correction.observe(EMBED, 2.0, 3.0)
+        assert correction.factor(EMBED) == pytest.approx(1.5)
+    assert correction.factor(("rerank@1", "reranker")) == 1.0
 
 
 def test_half_and_double_cancel():
     correction = Correction()
-    correction.observe("embed", 1.0, 2.0)
-    correction.observe("embed", 1.0, 0.5)
-    assert correction.factor("embed") == pytest.approx(1.0)
+    correction.observe(EMBED, 1.0, 2.0)
+    correction.observe(EMBED, 1.0, 0.5)
+    assert correction.factor(EMBED) == pytest.approx(1.0)
 
 
 def test_one_stall_changes_little_and_nothing_is_corrected_beyond_the_limit():
     correction = Correction()
     for _ in range(50):
-        correction.observe("embed", 1.0, 1.0)
-    correction.observe("embed", 1.0, 1e6)
-    assert 1.0 < correction.factor("embed") < 1.2
+        correction.observe(EMBED, 1.0, 1.0)
+    correction.observe(EMBED, 1.0, 1e6)
+    assert 1.0 < correction.factor(EMBED) < 1.2
     for _ in range(500):
-        correction.observe("embed", 1.0, 1e6)
-    assert correction.factor("embed") == pytest.approx(4.0)
+        correction.observe(EMBED, 1.0, 1e6)
+    assert correction.factor(EMBED) == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(
@@ -103,14 +106,14 @@ def test_one_stall_changes_little_and_nothing_is_corrected_beyond_the_limit():
 )
 def test_what_cannot_be_a_ratio_is_ignored(predicted, measured):
     correction = Correction()
-    correction.observe("embed", predicted, measured)
-    assert correction.factor("embed") == 1.0
+    correction.observe(EMBED, predicted, measured)
+    assert correction.factor(EMBED) == 1.0
 
 
 def test_a_trend_is_followed():
     correction = Correction()
     for _ in range(30):
-        correction.observe("embed", 1.0, 1.0)
+        correction.observe(EMBED, 1.0, 1.0)
     for _ in range(60):
-        correction.observe("embed", 1.0, 2.0)
-    assert correction.factor("embed") == pytest.approx(2.0, rel=0.02)
+        correction.observe(EMBED, 1.0, 2.0)
+    assert correction.factor(EMBED) == pytest.approx(2.0, rel=0.02)

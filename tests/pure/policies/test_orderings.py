@@ -23,6 +23,7 @@ from herasys_rt.core.events import (
 from herasys_rt.core.invariants import validate
 from herasys_rt.core.kernel import KernelConfig, handle, new_state
 from herasys_rt.core.policy import PolicyNames
+from herasys_rt.core.progress import Progress
 from herasys_rt.core.values import Fact
 from herasys_rt.errors import ConfigError
 from herasys_rt.graph.spec import WorkflowSpec
@@ -93,6 +94,11 @@ class Bench:
         self.send(ItemFinished(item.flight, item.attempt, instance, inline(b"v"), run_s))
         return name
 
+    def progress(self, run: str) -> Progress:
+        progress = self.state.runs[run].progress
+        assert progress is not None
+        return progress
+
     def drain(self, run_s: float = 1.0) -> list[str]:
         """End everything; gives the order."""
         order: list[str] = []
@@ -133,13 +139,38 @@ def test_srtf_goes_by_what_is_left_of_the_run() -> None:
 
 def test_a_node_of_which_nothing_is_predicted_counts_with_what_its_kind_took() -> None:
     bench = Bench("srtf")
-    bench.submit("first", ONE, 1.0)
+    bench.submit("first", ONE, -1.0)
     bench.submit("holds", ONE, 1.0)
     bench.finish(run_s=6.0)  # the mean from now on
     bench.submit("five", ONE, 5.0)
     bench.submit("unknown", ONE, -1.0)
     bench.submit("seven", ONE, 7.0)
     assert bench.drain() == ["holds/0", "five/0", "unknown/0", "seven/0"]
+
+
+def test_srtf_corrects_what_is_predicted_by_what_its_kind_took() -> None:
+    bench = Bench("srtf")
+    bench.submit("first", ONE, 2.0)
+    bench.submit("before", ONE, 2.0)
+    bench.finish(run_s=6.0)  # three times as long, and 6 s is the mean
+    bench.submit("three", ONE, 3.0)  # 9 s are expected
+    bench.submit("unknown", ONE, -1.0)
+    bench.submit("one", ONE, 1.0)  # 3 s
+    expected = {run: bench.progress(run).remaining_s for run in ("three", "unknown", "one")}
+    assert expected == pytest.approx({"three": 9.0, "unknown": 6.0, "one": 3.0})
+    assert bench.progress("before").remaining_s == 2.0  # as it was when it was revealed
+    assert bench.drain() == ["before/0", "one/0", "unknown/0", "three/0"]
+
+
+def test_the_horizon_is_not_corrected_by_what_was_measured_beside_others() -> None:
+    bench = Bench("llf")
+    bench.submit("first", CHAIN, 2.0, 2.0, 2.0)
+    bench.finish(run_s=6.0)
+    bench.submit("next", CHAIN, 2.0, 2.0, 2.0)
+    progress = bench.progress("next")
+    assert progress.horizon_s == 6.0
+    assert progress.pieces[0].tails == [6.0, 4.0, 2.0]
+    assert progress.remaining_s == pytest.approx(18.0)
 
 
 def test_srtf_scales_the_rest_by_how_wrong_predictions_were() -> None:
