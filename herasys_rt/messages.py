@@ -168,6 +168,13 @@ class Catalogue(msgspec.Struct, frozen=True, tag=True):
     pools: tuple[PoolFacts, ...]
 
 
+class Lengths(msgspec.Struct, frozen=True, tag=True):
+    """Outputs of language models that ended since the last one: (model as the node named
+    it, operator, tokens) each, in their order."""
+
+    outputs: tuple[tuple[str | None, str, int], ...]
+
+
 # --- scheduler -> host --------------------------------------------------------------
 class Named(msgspec.Struct, frozen=True, tag=True):
     """The name the scheduler gave to this incarnation of the host."""
@@ -294,7 +301,7 @@ class Gone(msgspec.Struct, frozen=True, tag=True):
 FromClient = (
     Hello | Submit | Reveal | Abandon | Close | Cancel | Ping | Goodbye | StatusRequest
 )
-ToFuser = FromClient | events.SpecRegistered | Catalogue | ForgetClient | Stop
+ToFuser = FromClient | events.SpecRegistered | Catalogue | Lengths | ForgetClient | Stop
 ToScheduler = (
     FromClient
     | events.Event

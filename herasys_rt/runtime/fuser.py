@@ -32,6 +32,7 @@ from herasys_rt.messages import (
     FuserReady,
     Goodbye,
     Hello,
+    Lengths,
     Ping,
     PoolFacts,
     Reveal,
@@ -90,6 +91,7 @@ class FuserLoop:
             Goodbye: self._goodbye,
             ForgetClient: self._forget_client,
             Catalogue: self._catalogue,
+            Lengths: self._observe,
             Stop: self._stop,
         }
 
@@ -128,6 +130,11 @@ class FuserLoop:
         if message.pools != self._pools:
             self._pools = message.pools
             self._signers.clear()
+
+    def _observe(self, message: Lengths) -> None:
+        if self._forecast is not None:
+            for model, operator, tokens in message.outputs:
+                self._forecast.observe(model, operator, tokens)
 
     def _stop(self, _: Stop) -> None:
         self._stopping = True

@@ -39,6 +39,7 @@ from herasys_rt.messages import (
     HostFailed,
     HostLost,
     HostReady,
+    Lengths,
     Named,
     Ping,
     Pong,
@@ -94,6 +95,7 @@ class SchedulerLoop:
         self._specs: dict[str, WorkflowSpec] = {}
         self._fuser: Endpoint | None = None
         self._fuser_heard_s = 0.0
+        self._lengths: list[tuple[str | None, str, int]] = []
         self._next_housekeeping_s = 0.0
         self._wake_s = math.inf
         self._stopping = False
@@ -125,6 +127,8 @@ class SchedulerLoop:
             Stop: self._stop,
             events.SpecRegistered: self._register,
         }
+        if state.tracker is not None:  # else nobody asks how long outputs will be
+            self._takers[events.ItemFinished] = self._item_finished
         for declared in pools:
             self.apply(declared)
         self.latest_status = self.status()
@@ -145,6 +149,8 @@ class SchedulerLoop:
             if now >= self._next_housekeeping_s:
                 self._next_housekeeping_s = now + _HOUSEKEEPING_S
                 self._housekeeping(now)
+            if self._lengths:
+                self._tell_lengths()
             for peer in self._outbox.flush():
                 self._refused(peer)
         self._close()
@@ -368,6 +374,17 @@ class SchedulerLoop:
             log.warning("instance %s is back", message.instance)
             self._outbox.post(endpoint, Announce())
 
+    def _item_finished(self, event: events.ItemFinished) -> None:
+        """An outcome on its way to the kernel: the fuser predicts by output lengths."""
+        if event.tokens and self._fuser is not None:
+            flight = self._state.flights.get(event.flight)
+            payload = flight.payload if flight is not None else None
+            spec = self._specs.get(payload.spec_id) if payload is not None else None
+            if payload is not None and spec is not None:
+                node = spec.nodes[payload.node]
+                self._lengths.append((node.model, node.operator, event.tokens))
+        self.apply(event)
+
     # --- the fuser ------------------------------------------------------------------
     def _fuser_ready(self, message: FuserReady) -> None:
         self._fuser_heard_s = self._clock()
@@ -392,6 +409,11 @@ class SchedulerLoop:
     def _tell_catalogue(self) -> None:
         if self._fuser is not None:
             self._outbox.post(self._fuser, Catalogue(self.roster.facts()))
+
+    def _tell_lengths(self) -> None:
+        if self._fuser is not None:
+            self._outbox.post(self._fuser, Lengths(tuple(self._lengths)))
+        self._lengths.clear()
 
     # --- status ---------------------------------------------------------------------
     def _status_request(self, message: StatusRequest) -> None:

@@ -8,7 +8,7 @@ import math
 import msgspec
 
 from herasys_rt.core.progress import Mean
-from herasys_rt.costs.lengths import QuantileLengths
+from herasys_rt.costs.lengths import OutputLengths
 from herasys_rt.costs.network import kv_transfer_s
 from herasys_rt.costs.service import ServiceModel
 from herasys_rt.costs.work import Work
@@ -77,7 +77,7 @@ class Forecast:
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
-        self._lengths = QuantileLengths()
+        self._lengths = OutputLengths()
         self._outside: dict[tuple[str, str], Mean] = {}
         self._lanes: dict[str, list[Lane]] = {}
 

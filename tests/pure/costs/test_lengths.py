@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from herasys_rt.costs.correction import Correction
-from herasys_rt.costs.lengths import UNSEEN_TOKENS, LengthPredictor, QuantileLengths
+from herasys_rt.costs.lengths import UNSEEN_TOKENS, OutputLengths
 
 
 EMBED = ("embed@1", "embedder")
 
 
-def seen(*tokens: int) -> QuantileLengths:
-    lengths = QuantileLengths()
+def seen(*tokens: int) -> OutputLengths:
+    lengths = OutputLengths()
     for one in tokens:
         lengths.observe("m", "generate@1", one)
     return lengths
 
 
 def test_an_unseen_kind_is_expected_to_be_ordinary_but_within_its_limit():
-    lengths: LengthPredictor = QuantileLengths()
+    lengths = OutputLengths()
     assert lengths.expected("m", "generate@1") == UNSEEN_TOKENS
     assert lengths.expected("m", "generate@1", 20) == 20.0
-    assert lengths.quantile("m", "generate@1", 0.9, 20) == 20.0
 
 
 def test_kinds_are_learnt_apart():
@@ -35,16 +32,6 @@ def test_kinds_are_learnt_apart():
     assert lengths.expected("other", "generate@1") == UNSEEN_TOKENS
 
 
-def test_quantiles_are_within_a_bucket_of_the_truth():
-    draws = random.Random(7)
-    tokens = [round(draws.lognormvariate(5.0, 0.6)) for _ in range(1500)]
-    lengths = seen(*tokens)
-    tokens.sort()
-    for q in (0.1, 0.5, 0.9, 0.99):
-        truth = tokens[int(q * len(tokens))]
-        assert lengths.quantile("m", "generate@1", q) == pytest.approx(truth, rel=0.1)
-
-
 def test_a_decode_past_its_prediction_is_expected_to_go_on():
     lengths = seen(*[100] * 90, *[1000] * 10)
     assert lengths.expected("m", "generate@1") == pytest.approx(190.0)
@@ -52,7 +39,7 @@ def test_a_decode_past_its_prediction_is_expected_to_go_on():
     assert lengths.expected_given_more_than("m", "generate@1", 150) == pytest.approx(1000.0)
     assert lengths.expected_given_more_than("m", "generate@1", 5000) == 5064.0
     assert lengths.expected_given_more_than("m", "generate@1", 5000, 5010) == 5010.0
-    unseen = QuantileLengths()
+    unseen = OutputLengths()
     assert unseen.expected_given_more_than("m", "generate@1", 100) == 164.0
 
 
