@@ -28,10 +28,11 @@ class Piece:
     ``told`` is what came with the event, empty or below 0 where nothing did. ``seconds``
     is how long a node is expected to take here: corrected by what was measured, others'
     work beside it included. ``tails`` is the longest way from a node's start to the end
-    of the fragment as predicted alone, without corrections: the horizon is a run's own. ``chains`` is the largest measured service along any way to a node's end
-    (0 while it has not ended), on top of ``served_s``, that of what the fragment came
-    from; keys read it, ``newest`` is what they have not seen yet. ``end_s`` is the
-    fragment's predicted end in the run's horizon.
+    of the fragment as predicted, without corrections: the horizon is that of a run alone.
+    ``chains`` is the largest measured service along any way to a node's end (0 while it
+    has not ended), on top of ``served_s``, that of what the fragment came from; keys read
+    it, ``newest`` is what they have not seen yet. ``end_s`` is the fragment's predicted
+    end in the run's horizon.
     """
 
     told: Sequence[float]

@@ -49,21 +49,16 @@ class ServiceModel:
         """Whether a verb's time is known."""
         return self.steps is not None or verb in self.batches
 
-    def predicted_s(self, verb: str, work: Work, batch: int = 1) -> float:
-        """Engine seconds of a node, beside ``batch - 1`` others like it.
-
-        A call of a language model prefills by itself and decodes at that batch size; an
-        item of another engine takes as long as the batch it is in.
-        """
+    def predicted_s(self, verb: str, work: Work) -> float:
+        """Engine seconds of a node that has an instance to itself."""
         if self.steps is None:
-            return self.batch_s(verb, work.items * batch, work.tokens * batch)
+            return self.batch_s(verb, work.items, work.tokens)
         new = max(work.prompt_tokens - work.cached_tokens, 0)
         prefill_s = self.steps.prefill_s(new, work.cached_tokens)
         steps = max(work.output_tokens - 1, 0)
         # Step times are near to linear in the context: the middle one stands for all.
-        context = batch * (work.prompt_tokens + work.output_tokens // 2)
-        decode_s = steps * self.steps.decode_s(batch, context)
-        return prefill_s + decode_s
+        context = work.prompt_tokens + work.output_tokens // 2
+        return prefill_s + steps * self.steps.decode_s(1, context)
 
 
 def catalogue_service(

@@ -58,8 +58,6 @@ from herasys_rt.runtime.roster import Roster
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_S = 1.0
-"""How often hosts and the fuser say that they live."""
 SILENCE_LIMIT_S = 20.0
 """After this silence a host, a fuser or a client counts as gone."""
 _HOUSEKEEPING_S = 0.5

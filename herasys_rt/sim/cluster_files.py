@@ -72,8 +72,3 @@ def parse_cluster(text: str, origin: str, name: str = "") -> Cluster:
         raise faulty(origin, faults) from e
     pools = tuple(msgspec.convert(pool.model_dump(), PoolShape) for pool in form.pools)
     return Cluster(form.name or name, pools, form.model)
-
-
-def cluster_text(cluster: Cluster) -> str:
-    """The YAML text that `parse_cluster` reads back as the same cluster."""
-    return msgspec.yaml.encode(cluster).decode()

@@ -6,8 +6,8 @@ import pytest
 
 from herasys_rt.costs.batch import LinearBatch
 from herasys_rt.costs.forecast import UNKNOWN_S, ProfileForecast
-from herasys_rt.costs.lengths import UNSEEN_TOKENS
 from herasys_rt.costs.layered import StepParts
+from herasys_rt.costs.lengths import UNSEEN_TOKENS
 from herasys_rt.costs.profile import PoolProfile, Profile, VerbProfile
 from herasys_rt.dsl import workflow
 from operators import embed, generate, retrieve

@@ -7,7 +7,6 @@ import pytest
 from herasys_rt.costs.correction import Correction
 from herasys_rt.costs.lengths import UNSEEN_TOKENS, OutputLengths
 
-
 EMBED = ("embed@1", "embedder")
 
 
