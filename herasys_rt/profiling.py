@@ -197,7 +197,8 @@ class Profiler:
         facts: dict[str, Any] = pool.get("facts") or {}
         room = int(facts.get("kv_capacity_tokens") or 0)
         budget = int(facts.get("max_num_batched_tokens") or _BUDGET)
-        context = int(facts.get("context_tokens") or _BUDGET)
+        told = int(facts.get("context_tokens") or 0)
+        context = told or _BUDGET
         call = calls.generate(pool["model"])
         slots = max(int(pool["slots"]), 1)
         template = self._template_tokens(call)
@@ -235,6 +236,7 @@ class Profiler:
             kv_bytes_per_token=_kv_bytes(str(pool["model"])),
             token_budget=budget,
             token_edge=fit.edge,
+            context_tokens=told,
         )
 
     def _template_tokens(self, call: calls.AnyWorkflow) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from herasys_rt.costs.backends import step_times
 from herasys_rt.costs.batch import BatchTimes, batch_times
 from herasys_rt.costs.measured import steps_of
+from herasys_rt.costs.models import model as arch
 from herasys_rt.costs.profile import PoolProfile, Profile
 from herasys_rt.costs.steps import StepTimes
 from herasys_rt.costs.work import Work
@@ -39,6 +40,8 @@ class ServiceModel:
     control_s: float = 0.0
     token_budget: int = 0
     """Most tokens of one iteration of a language model; 0: not known."""
+    context_tokens: int = 0
+    """Most tokens of one of its calls, prompt and output; 0: not known."""
 
     def batch_s(self, verb: str, items: int, tokens: int) -> float:
         """Seconds of one batch of ``items`` with ``tokens`` in all, of a verb in
@@ -83,7 +86,7 @@ def catalogue_service(
                 hint="Name both, or give a profile that `herasys profile` wrote.",
             )
         steps = step_times(model, gpu, tp, backend)
-        return ServiceModel(resource, steps, {})
+        return ServiceModel(resource, steps, {}, context_tokens=arch(model).context_tokens)
     verbs = RESOURCE_VERBS.get(resource, ())
     batches = {verb: batch_times(verb, model, gpu, share) for verb in verbs}
     return ServiceModel(resource, None, batches)
@@ -110,6 +113,7 @@ def profiled_service(
         {verb.verb: verb.times for verb in pool.verbs if verb.times is not None},
         control_s=profile.control_s,
         token_budget=pool.token_budget,
+        context_tokens=pool.context_tokens,
     )
 
 

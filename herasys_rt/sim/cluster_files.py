@@ -32,6 +32,7 @@ class _PoolForm(_Form):
     slots: int = 1
     batch_limit: int = 1
     token_budget: int = 2048
+    context_tokens: int = pydantic.Field(default=0, ge=0)
     prefix_cache: bool = True
     share: float = 1.0
     default: bool = False

@@ -135,6 +135,7 @@ def test_a_profiled_language_model_is_ready_for_the_simulator():
     profile_of = measure(LLM)
     assert profile_of[0].kv_capacity_tokens == 11_648
     assert profile_of[0].kv_bytes_per_token == 23_040
+    assert profile_of[0].context_tokens == 2048
     assert profile_of[0].instance_class == "cpu"
 
 
