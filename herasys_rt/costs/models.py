@@ -110,10 +110,11 @@ _ALIASES = {
     "huggingfacetb/smollm2-135m-instruct": "smollm2-135m",
 }
 
-_CONTEXTS = dict.fromkeys(
-    ("llama-3.1-8b", "meta-llama/llama-3.1-8b", "meta-llama/llama-3.1-8b-instruct"),
-    131_072,
-)
+_CONTEXTS = {
+    "llama-3.1-8b": 131_072,
+    "meta-llama/llama-3.1-8b": 131_072,
+    "meta-llama/llama-3.1-8b-instruct": 131_072,
+}
 """Names of models that differ from what they are aliases of in their context alone."""
 
 

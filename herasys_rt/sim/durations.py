@@ -85,6 +85,10 @@ class Forecast:
         """Per step, in order."""
         return tuple([self._predicted_s(job, step) for step in steps])
 
+    def kv_tokens(self, job: Job, steps: tuple[Step, ...]) -> tuple[int, ...]:
+        """Per step, in order: its prompt and the output it is expected to have."""
+        return tuple([self._held(job, step) for step in steps])
+
     def observe(self, job: Job, step: Step) -> None:
         """A step has ended."""
         truth, key = step.truth, (job.kind, _label(step))
@@ -93,16 +97,23 @@ class Forecast:
         elif truth.seconds is not None:
             self._outside.setdefault(key, Mean()).add(truth.seconds)
 
+    def _held(self, job: Job, step: Step) -> int:
+        truth = step.truth
+        output = self._output(job, step) if truth.output_tokens else 0
+        return truth.prompt_tokens + output
+
+    def _output(self, job: Job, step: Step) -> int:
+        return max(round(self._lengths.expected(job.kind, _label(step))), 1)
+
     def _predicted_s(self, job: Job, step: Step) -> float:
         truth, key = step.truth, (job.kind, _label(step))
         if truth.seconds is not None:
             mean = self._outside.get(key)
             return mean.value if mean is not None else _UNSEEN_S
         if truth.output_tokens:
-            output = round(self._lengths.expected(*key))
             truth = Truth(
                 prompt_tokens=truth.prompt_tokens,
-                output_tokens=max(output, 1),
+                output_tokens=self._output(job, step),
                 cached_tokens=truth.cached_tokens,
             )
         found = self._of(step)
