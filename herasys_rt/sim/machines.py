@@ -225,7 +225,8 @@ class Machines:
             f"{runs[pool]} of {len(jobs)} runs have calls beyond the "
             f"{self._context(step)[1]:,} tokens of context of pool {pool!r}: step "
             f"{step.id!r} of run {job.id} has a prompt of {step.truth.prompt_tokens:,} and "
-            f"an output of {step.truth.output_tokens:,} tokens"
+            f"an output of {step.truth.output_tokens:,} tokens; let texts be shorter "
+            "(length_scale) or the pool take longer ones (context_tokens)"
             for pool, (_, job, step) in longest.items()
         ]
 

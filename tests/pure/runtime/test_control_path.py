@@ -416,6 +416,7 @@ def test_the_journal_of_live_runs_replays_to_the_same_commands(
     from herasys_rt.core.journal import replay
     from herasys_rt.policies import build
     from herasys_rt.runtime import scheduler
+    from herasys_rt.sim.replay import replay as simulated
 
     commanded: list[Any] = []
 
@@ -439,6 +440,7 @@ def test_the_journal_of_live_runs_replays_to_the_same_commands(
     assert cancelled.report(10)["status"] == "cancelled"
     runtime.close()
     assert replay(runtime.journal_path, build) == commanded
+    assert simulated(runtime.journal_path, build) == commanded
     assert sum(map(len, commanded)) > 8
 
 

@@ -187,7 +187,8 @@ def test_calls_beyond_the_context_of_their_model_are_refused_with_the_numbers() 
         Machines(cluster("testbed-4x4090")).check(jobs)
     assert told.value.fields["faults"] == (
         "2 of 3 runs have calls beyond the 8,192 tokens of context of pool 'llm': step "
-        "'answer' of run r9000 has a prompt of 9,000 and an output of 100 tokens",
+        "'answer' of run r9000 has a prompt of 9,000 and an output of 100 tokens; "
+        "let texts be shorter (length_scale) or the pool take longer ones (context_tokens)",
     )
     Machines(cluster("testbed-4x4090"), "llama-3.1-8b").check(jobs)
 
