@@ -168,8 +168,8 @@ class ItemFinished(msgspec.Struct, frozen=True, tag=True):
     """An item succeeded. ``run_s`` is engine time without waiting.
 
     ``meta`` is opaque to the kernel (usage, sources). ``revisions`` holds, for each
-    collection read or written, the revision seen in the same transaction. ``tokens`` is
-    how many a language model put out (0: none did).
+    collection read or written, the revision seen in the same transaction.
+    ``output_tokens`` are those that a language model gave (0: none did).
     """
 
     flight: int
@@ -180,7 +180,7 @@ class ItemFinished(msgspec.Struct, frozen=True, tag=True):
     meta: bytes = b""
     revisions: dict[str, int] = {}
     truncated: bool = False
-    tokens: int = 0
+    output_tokens: int = 0
 
 
 class ItemFailed(msgspec.Struct, frozen=True, tag=True):

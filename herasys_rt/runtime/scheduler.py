@@ -374,13 +374,13 @@ class SchedulerLoop:
 
     def _item_finished(self, event: events.ItemFinished) -> None:
         """An outcome on its way to the kernel: the fuser predicts by output lengths."""
-        if event.tokens and self._fuser is not None:
+        if event.output_tokens and self._fuser is not None:
             flight = self._state.flights.get(event.flight)
             payload = flight.payload if flight is not None else None
             spec = self._specs.get(payload.spec_id) if payload is not None else None
             if payload is not None and spec is not None:
                 node = spec.nodes[payload.node]
-                self._lengths.append((node.model, node.operator, event.tokens))
+                self._lengths.append((node.model, node.operator, event.output_tokens))
         self.apply(event)
 
     # --- the fuser ------------------------------------------------------------------

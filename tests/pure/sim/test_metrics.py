@@ -17,9 +17,7 @@ from herasys_rt.sim.metrics import (
     Summary,
     attainment,
     goodput_rps,
-    percentile,
     required,
-    spread,
     summary,
 )
 from herasys_rt.sim.records import (
@@ -56,13 +54,6 @@ def test_runs_that_did_not_succeed_are_infinitely_late() -> None:
 
 def test_a_run_exactly_at_the_boundary_is_served() -> None:
     assert attainment([ended(0, 3.0)], [3.0]) == [1.0]
-
-
-def test_percentiles_lie_between_neighbours() -> None:
-    assert percentile([1.0, 2.0, 4.0], 50) == 2.0
-    assert percentile([1.0, 2.0], 75) == 1.75
-    assert math.isnan(percentile([], 50))
-    assert spread([3.0, 1.0, 2.0]) == (2.0, pytest.approx(1.05), pytest.approx(2.95))
 
 
 def told(records: list[RunRecord]) -> Summary:
