@@ -68,6 +68,8 @@ def _take(state: State, event: Event) -> None:
             outcomes.item_started(state, event)
         case RunSubmitted():
             runs.submit(state, event)
+        case NodesRevealed():
+            agents.reveal(state, event)
         case ItemFailed():
             outcomes.item_failed(state, event)
         case ItemAborted():
@@ -88,8 +90,6 @@ def _take(state: State, event: Event) -> None:
             pools.declare(state, event)
         case PoolFailed():
             pools.pool_failed(state, event)
-        case NodesRevealed():
-            agents.reveal(state, event)
         case FragmentCancelled():
             agents.cancel(state, event)
         case RunClosed():
