@@ -20,8 +20,8 @@ class Value(msgspec.Struct, frozen=True):
     the bytes. Exactly one of ``inline`` (the encoded bytes) and ``place`` (an object-store
     name that the scheduler owns) is set. Two facts of the content are told by whoever made
     the value, because decisions need them: ``truth`` and ``length``, as
-    `graph.facts.fact_of` says. ``items`` are the digests of a list's items, told only
-    where somebody looks for equal items.
+    `graph.facts.fact_of` says. ``items`` are the digests of a list's items
+    (`graph.facts.items_of`), told only where somebody looks for equal items.
     """
 
     digest: bytes
