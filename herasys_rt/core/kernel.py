@@ -79,6 +79,8 @@ def _take(state: State, event: Event) -> None:
             outcomes.item_started(state, event)
         case RunSubmitted():
             runs.submit(state, event)
+        case NodesRevealed():
+            agents.reveal(state, event)
         case ItemFailed():
             outcomes.item_failed(state, event)
         case ItemAborted():
@@ -99,8 +101,6 @@ def _take(state: State, event: Event) -> None:
             pools.declare(state, event)
         case PoolFailed():
             pools.pool_failed(state, event)
-        case NodesRevealed():
-            agents.reveal(state, event)
         case FragmentCancelled():
             agents.cancel(state, event)
         case RunClosed():
