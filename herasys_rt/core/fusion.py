@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from herasys_rt.core.items import ENTRY_BYTES, ItemTable, Sharing
 from herasys_rt.core.ledger import Ledger
@@ -85,8 +85,11 @@ class Entry:
     items_expire_s: float = 0.0
 
 
-Listed = tuple[Entry, Result]
-"""What the table has for a key: an entry, as a result with that key's expiry."""
+class Listed(NamedTuple):
+    """What the table has for a key: an entry, as a result with that key's expiry."""
+
+    entry: Entry
+    result: Result
 
 
 class FusionTable:
@@ -125,8 +128,8 @@ class FusionTable:
         listed = self.completed.get(key)
         if listed is None:
             return None
-        if listed[1].expires_s <= now:
-            self._unlist(key, listed[0])
+        if listed.result.expires_s <= now:
+            self._unlist(key, listed.entry)
             return None
         return listed
 
@@ -157,14 +160,14 @@ class FusionTable:
         """
         if size > self.max_bytes:
             return None
-        completed, keys = self.completed, list[Key]()
-        entry = Entry(keys, value, size)
-        for key, result in found[:_MOST_KEYS]:
-            if key not in completed or self.result(key, now) is None:
-                completed[key] = (entry, result)
-                keys.append(key)
-        if not keys:
+        old, result_of = self.completed, self.result
+        found = [e for e in found if e[0] not in old or result_of(e[0], now) is None]
+        if not found:
             return None
+        del found[_MOST_KEYS:]
+        entry = Entry([key for key, _ in found], value, size)
+        for key, result in found:
+            self.completed[key] = Listed(entry, result)
         self._ledger.acquire(value)
         self._idle[entry] = None
         self.bytes += size
@@ -179,7 +182,7 @@ class FusionTable:
         if len(entry.keys) >= _MOST_KEYS:
             self._unlist(entry.keys[1], entry)
         entry.keys.append(key)
-        self.completed[key] = (entry, result)
+        self.completed[key] = Listed(entry, result)
 
     def keep_items(self, entry: Entry, sharing: Sharing, expires_s: float) -> None:
         """Let the items of a completed result be found until ``expires_s``; their keys
@@ -211,11 +214,9 @@ class FusionTable:
         while self._idle and (
             self.bytes > self.max_bytes or self.entries > self.max_entries
         ):
-            entry, _ = self._idle.popitem(last=False)
-            for key in entry.keys:
-                del self.completed[key]
-            entry.keys.clear()
-            self._let_go(entry)
+            entry = next(iter(self._idle))
+            for key in list(entry.keys):
+                self._unlist(key, entry)
 
     def idle(self) -> list[Entry]:
         """Entries nobody pins, the next to be evicted first."""
@@ -223,23 +224,19 @@ class FusionTable:
 
     def listed(self) -> list[Entry]:
         """Every entry that a lookup can find, once each."""
-        return list(dict.fromkeys(entry for entry, _ in self.completed.values()))
+        return list(dict.fromkeys(each.entry for each in self.completed.values()))
 
     def _unlist(self, key: Key, entry: Entry) -> None:
-        """Take a key out; with its last key the entry goes."""
+        """Take a key out. With its last key the entry goes, and the value when nodes that
+        hold it are done too."""
         del self.completed[key]
         entry.keys.remove(key)
         if not entry.keys:
             self._idle.pop(entry, None)
-            self._let_go(entry)
-
-    def _let_go(self, entry: Entry) -> None:
-        """No lookup finds the entry or its items any more; the value goes when nodes that
-        hold it are done too."""
-        self.bytes -= entry.size
-        self.entries -= 1
-        self.items.forget(entry)
-        self._ledger.release(entry.value)
+            self.bytes -= entry.size
+            self.entries -= 1
+            self.items.forget(entry)
+            self._ledger.release(entry.value)
 
 
 def agree(key: Key | None, revisions: Revisions, seen: Iterable[tuple[str, int]]) -> bool:

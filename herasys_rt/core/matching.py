@@ -44,19 +44,19 @@ def _may_take(flight: Flight) -> bool:
 def _take(state: State, flight: Flight, key: Key, listed: Listed) -> None:
     """Give every member a completed result. It is theirs with what their own inputs were
     made of: only the value was computed elsewhere."""
-    payload, (entry, found) = flight.payload, listed
+    payload, table = flight.payload, state.table
     assert payload is not None
     result = replace(
-        found,
+        listed.result,
         exact=payload.exact and agree(flight.key, flight.revisions, key[1]),
-        expires_s=min(payload.expires_s, found.expires_s),
+        expires_s=min(payload.expires_s, listed.result.expires_s),
     )
     if flight.key is not None and result.exact:
-        state.table.also(entry, flight.key, result, state.now)
+        table.also(listed.entry, flight.key, result, state.now)
     members = flights.retire(state, flight)
     for node in members:
         node.fused_into = ""
-        flow.take(state, node, entry, result)
+        flow.take(state, node, listed.entry, result)
     flow.spread(state, members)
     remaining.finished(state, members, None, result)
 
