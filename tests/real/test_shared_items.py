@@ -12,7 +12,7 @@ import pytest
 
 from examples import stdlib_docs
 from herasys_rt.client.client import Client
-from herasys_rt.config import PoolConfig
+from herasys_rt.config import PoolConfig, SchedulerConfig
 from herasys_rt.dsl import workflow
 from herasys_rt.engines.embedding.sentence_transformers_engine import create
 from operators import embed_many
@@ -36,7 +36,8 @@ def runtime() -> Iterator[LocalRuntime]:
         model="all-minilm-l6-v2",
     )
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
-        runtime = LocalRuntime(Path(folder), [pool], {"embedding": create(pool)})
+        engines = {"embedding": create(pool)}
+        runtime = LocalRuntime(Path(folder), [pool], engines, SchedulerConfig())
         runtime.start_fuser()
         yield runtime
         runtime.close()
