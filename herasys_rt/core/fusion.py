@@ -7,8 +7,9 @@ are one piece of work: while a flight lives they join it, afterwards they take i
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.values import Value
@@ -29,7 +30,8 @@ class Result:
 
     ``exact`` says that everything it was made from had the revisions its key names;
     ``expires_s`` is when it stops being reusable (infinity: never). ``value`` is None
-    when there is none: the flight failed, or its leader left after the start.
+    when there is none: the flight failed, or its leader left after the start. ``tokens``
+    is how many it took, in and out, where there are such.
     """
 
     value: Value | None
@@ -40,6 +42,14 @@ class Result:
     queued_s: float
     run_s: float
     attempts: int
+    tokens: int = 0
+
+
+class Owner(NamedTuple):
+    """What made a result, and for whom it was made."""
+
+    operator: str
+    tenant: str
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +61,7 @@ class Entry:
     result: Result
     value: Value
     size: int
+    owner: Owner
     pins: int = 0
     listed: bool = True
 
@@ -61,6 +72,9 @@ class FusionTable:
     Completed results are bounded by ``max_bytes`` and ``max_entries``; the least recently
     used unpinned ones go first. A pinned entry is never evicted, so the bounds may be
     exceeded by what active runs hold, and are met again when they end.
+
+    ``generation`` counts the purges, ``held_bytes`` what is held by operator, and
+    ``hints_taken`` and ``hints_ignored`` what a store offered.
     """
 
     __slots__ = (
@@ -68,6 +82,10 @@ class FusionTable:
         "_ledger",
         "bytes",
         "completed",
+        "generation",
+        "held_bytes",
+        "hints_ignored",
+        "hints_taken",
         "live",
         "max_bytes",
         "max_entries",
@@ -77,6 +95,10 @@ class FusionTable:
         self.live: dict[Key, Flight] = {}
         self.completed: dict[Key, Entry] = {}
         self.bytes = 0
+        self.held_bytes: dict[str, int] = {}
+        self.generation = 0
+        self.hints_taken = 0
+        self.hints_ignored = 0
         self.max_bytes = max_bytes
         self.max_entries = max_entries
         self._idle: OrderedDict[Key, Entry] = OrderedDict()
@@ -101,7 +123,9 @@ class FusionTable:
         if self.live.get(key) is flight:
             del self.live[key]
 
-    def store(self, key: Key, result: Result, value: Value, now: float) -> Entry | None:
+    def store(
+        self, key: Key, result: Result, value: Value, now: float, owner: Owner
+    ) -> Entry | None:
         """Keep a completed result; None when an equal one stands already, or when this
         one alone exceeds ``max_bytes``.
 
@@ -110,11 +134,13 @@ class FusionTable:
         size = value.size + len(result.meta)
         if size > self.max_bytes or self.result(key, now) is not None:
             return None
-        entry = Entry(key, result, value, size)
+        entry = Entry(key, result, value, size, owner)
         self._ledger.acquire(value)
         self.completed[key] = entry
         self._idle[key] = entry
-        self.bytes += entry.size
+        self.bytes += size
+        held = self.held_bytes
+        held[owner.operator] = held.get(owner.operator, 0) + size
         return entry
 
     def pin(self, entry: Entry) -> None:
@@ -137,6 +163,15 @@ class FusionTable:
             _, entry = self._idle.popitem(last=False)
             self._unlist(entry)
 
+    def purge(self, chosen: Callable[[Entry], bool]) -> None:
+        """Begin the next generation without the chosen entries. Who holds one keeps it,
+        and nothing that is made of it from now on is kept."""
+        self.generation += 1
+        for entry in list(self.completed.values()):
+            if chosen(entry):
+                entry.result.exact = False
+                self._unlist(entry)
+
     def idle(self) -> list[Entry]:
         """Entries nobody pins, the next to be evicted first."""
         return list(self._idle.values())
@@ -146,5 +181,9 @@ class FusionTable:
         del self.completed[entry.key]
         self._idle.pop(entry.key, None)
         self.bytes -= entry.size
+        held, operator = self.held_bytes, entry.owner.operator
+        held[operator] -= entry.size
+        if not held[operator]:
+            del held[operator]
         entry.listed = False
         self._ledger.release(entry.value)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from herasys_rt.core import agents, ends, flights, outcomes, pools, runs, timers
+from herasys_rt.core import agents, ends, flights, outcomes, pools, reuse, runs, timers
 from herasys_rt.core.commands import Command, ReleaseValue
 from herasys_rt.core.events import (
+    CachePurged,
     ClientGone,
     CollectionChanged,
     Event,
@@ -68,6 +69,8 @@ def _take(state: State, event: Event) -> None:
             outcomes.item_started(state, event)
         case RunSubmitted():
             runs.submit(state, event)
+            if event.hints:
+                reuse.settle(state, event.hints)
         case ItemFailed():
             outcomes.item_failed(state, event)
         case ItemAborted():
@@ -90,10 +93,14 @@ def _take(state: State, event: Event) -> None:
             pools.pool_failed(state, event)
         case NodesRevealed():
             agents.reveal(state, event)
+            if event.hints:
+                reuse.settle(state, event.hints)
         case FragmentCancelled():
             agents.cancel(state, event)
         case RunClosed():
             agents.close(state, event)
+        case CachePurged():
+            reuse.purge(state, event)
         case TimePassed():
             _pass_time(state)
         case _:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from herasys_rt.core import ends, flights, flow, remaining
+from herasys_rt.core import ends, flights, flow, remaining, reuse
 from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished, ItemStarted
 from herasys_rt.core.fusion import Entry, Result
-from herasys_rt.core.state import FOREVER, Flight, State
+from herasys_rt.core.state import Flight, State
 from herasys_rt.core.timers import clear_timer, delay_s, set_timer
 from herasys_rt.core.transitions import move
 from herasys_rt.errors import ErrorInfo
@@ -237,18 +237,16 @@ def revise(state: State, collection: str, revision: int) -> None:
 def _result(state: State, flight: Flight, event: ItemFinished, instance: str) -> Result:
     payload = flight.payload
     assert payload is not None
-    ttl_s = flight.options.cache_ttl_s
-    if ttl_s is None:
-        ttl_s = state.config.reuse_ttl_s.get(flight.verb, FOREVER)
     return Result(
         value=event.value,
         meta=event.meta,
         exact=payload.exact and _as_keyed(flight, event.revisions),
-        expires_s=min(payload.expires_s, state.now + ttl_s),
+        expires_s=min(payload.expires_s, state.now + reuse.ttl_s(state, flight)),
         instance=instance,
         queued_s=flight.queued_s,
         run_s=event.run_s,
         attempts=flight.attempt,
+        tokens=event.tokens,
     )
 
 
@@ -269,4 +267,8 @@ def _keep(
         return None
     if not flight.options.cache:
         return None
-    return state.table.store(flight.key, result, event.value, state.now)
+    owner = reuse.owner_of(state, flight)
+    entry = state.table.store(flight.key, result, event.value, state.now, owner)
+    if entry is not None:
+        reuse.keep(state, entry)
+    return entry
