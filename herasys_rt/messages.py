@@ -90,9 +90,24 @@ class Goodbye(msgspec.Struct, frozen=True, tag=True):
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag=True):
-    """Asks the scheduler for a `StatusReply`."""
+    """Asks the scheduler for a `StatusReply`. Who shows the operator's ``key`` is told of
+    every tenant."""
 
     client: str
+    key: str = ""
+
+
+class PurgeRequest(msgspec.Struct, frozen=True, tag=True):
+    """Asks for completed results to be forgotten; answered by a `PurgeReply` of the same
+    ``number``. The filters are those of `events.CachePurged`; only who shows the
+    operator's ``key`` may name another tenant than its own, or none."""
+
+    client: str
+    number: int
+    tenant: str | None = None
+    collection: str | None = None
+    signature: bytes = b""
+    key: str = ""
 
 
 # --- hosts and fuser -> scheduler ---------------------------------------------------
@@ -134,10 +149,33 @@ class Heartbeat(msgspec.Struct, frozen=True, tag=True):
     kv_usage: float = 0.0
 
 
+class StoreFacts(msgspec.Struct, frozen=True):
+    """How the store of results is: ``up`` or ``waiting`` for its folder; what is in it,
+    and since the start: results kept and left out, found, and found damaged."""
+
+    state: str
+    entries: int
+    bytes: int
+    kept: int
+    left_out: int
+    found: int
+    damaged: int
+
+
 class FuserReady(msgspec.Struct, frozen=True, tag=True):
-    """A fuser (re)started; sent again as its heartbeat."""
+    """A fuser (re)started; sent again as its heartbeat. ``store`` is None where it has
+    none."""
 
     endpoint: Endpoint
+    store: StoreFacts | None = None
+
+
+class KeptDropped(msgspec.Struct, frozen=True, tag=True):
+    """The purge that began ``generation`` has taken effect in the store: ``entries`` are
+    gone from it."""
+
+    generation: int
+    entries: int
 
 
 class FuserLost(msgspec.Struct, frozen=True, tag=True):
@@ -166,6 +204,12 @@ class Catalogue(msgspec.Struct, frozen=True, tag=True):
     """All pools, sent whenever one changes."""
 
     pools: tuple[PoolFacts, ...]
+
+
+class Generation(msgspec.Struct, frozen=True, tag=True):
+    """So many purges there were. Until it is told a fuser offers nothing."""
+
+    generation: int
 
 
 # --- scheduler -> host --------------------------------------------------------------
@@ -285,6 +329,17 @@ class StatusReply(msgspec.Struct, frozen=True, tag=True):
     status: dict[str, Any]
 
 
+class PurgeReply(msgspec.Struct, frozen=True, tag=True):
+    """What a `PurgeRequest` did: ``entries`` of ``bytes`` are gone from the cache, and
+    ``stored`` from the store (None: they go as soon as the fuser is back)."""
+
+    number: int
+    entries: int = 0
+    bytes: int = 0
+    stored: int | None = 0
+    error: ErrorInfo | None = None
+
+
 class Gone(msgspec.Struct, frozen=True, tag=True):
     """The runtime is ending; nothing more will come."""
 
@@ -292,9 +347,27 @@ class Gone(msgspec.Struct, frozen=True, tag=True):
 
 
 FromClient = (
-    Hello | Submit | Reveal | Abandon | Close | Cancel | Ping | Goodbye | StatusRequest
+    Hello
+    | Submit
+    | Reveal
+    | Abandon
+    | Close
+    | Cancel
+    | Ping
+    | Goodbye
+    | StatusRequest
+    | PurgeRequest
 )
-ToFuser = FromClient | events.SpecRegistered | Catalogue | ForgetClient | Stop
+ToFuser = (
+    FromClient
+    | events.SpecRegistered
+    | Catalogue
+    | Generation
+    | commands.KeepResult
+    | commands.DropKept
+    | ForgetClient
+    | Stop
+)
 ToScheduler = (
     FromClient
     | events.Event
@@ -304,6 +377,7 @@ ToScheduler = (
     | Heartbeat
     | FuserReady
     | FuserLost
+    | KeptDropped
     | Stop
 )
 ToHost = (
@@ -326,6 +400,7 @@ ToClient = (
     | Pong
     | Piece
     | StatusReply
+    | PurgeReply
     | Gone
     | commands.AcceptRun
     | commands.RefuseRun

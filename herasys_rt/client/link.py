@@ -12,7 +12,7 @@ from typing import Any
 from herasys_rt.client.run import Run
 from herasys_rt.core.commands import AcceptRun, FinishFragment, FinishRun, RefuseRun
 from herasys_rt.core.events import SpecRegistered
-from herasys_rt.errors import ErrorInfo, RuntimeStateError
+from herasys_rt.errors import ErrorInfo, RuntimeStateError, error_from_info
 from herasys_rt.graph import codec
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.ids import new_id
@@ -31,6 +31,8 @@ from herasys_rt.messages import (
     Piece,
     Ping,
     Pong,
+    PurgeReply,
+    PurgeRequest,
     Reveal,
     Route,
     StatusReply,
@@ -79,6 +81,8 @@ class Link:
         self._sent_again: set[str | tuple[str, int]] = set()
         self._welcomed = threading.Event()
         self._status: dict[str, Any] | None = None
+        self._purges: dict[int, PurgeReply | None] = {}
+        self._purged = 0
         self._status_came = threading.Condition()
         self._closed = False
         self._gone: ErrorInfo | None = None
@@ -221,21 +225,46 @@ class Link:
                 self._outbox.post(self._door, Cancel(run.id, self._id))
         self._flush()
 
-    def status(self, timeout_s: float = 10.0) -> dict[str, Any]:
-        """The scheduler's status. Errors: `RuntimeStateError`."""
+    def status(self, timeout_s: float = 10.0, *, key: str = "") -> dict[str, Any]:
+        """The scheduler's status; with the operator's ``key`` of every tenant. Errors:
+        `RuntimeStateError`."""
         with self._status_came:
             self._check_open()
             self._status = None
-            self._outbox.send(self._scheduler, StatusRequest(self._id))
+            self._outbox.send(self._scheduler, StatusRequest(self._id, key))
             self._status_came.wait_for(
                 lambda: self._status is not None or self._gone is not None, timeout_s
             )
             if self._status is None:
-                raise RuntimeStateError(
-                    "the scheduler does not answer",
-                    hint="`herasys down` and `herasys up` start afresh.",
-                )
+                raise _silent()
             return self._status
+
+    def purge(
+        self,
+        *,
+        tenant: str | None = None,
+        collection: str | None = None,
+        signature: bytes = b"",
+        key: str = "",
+        timeout_s: float = 20.0,
+    ) -> PurgeReply:
+        """Have completed results forgotten. Errors: `HerasysError` (``not_permitted``),
+        `RuntimeStateError`."""
+        with self._status_came:
+            self._check_open()
+            self._purged = number = self._purged + 1
+            self._purges[number] = None
+            request = PurgeRequest(self._id, number, tenant, collection, signature, key)
+            self._outbox.send(self._scheduler, request)
+            self._status_came.wait_for(
+                lambda: self._purges[number] or self._gone is not None, timeout_s
+            )
+            reply = self._purges.pop(number)
+        if reply is None:
+            raise _silent()
+        if reply.error is not None:
+            raise error_from_info(reply.error)
+        return reply
 
     def _flush(self) -> None:
         """At once from a user's thread; from the link's own with its next round."""
@@ -272,6 +301,7 @@ class Link:
             Welcome: self._welcome,
             Route: lambda m: self._reroute(m.door),
             StatusReply: self._status_reply,
+            PurgeReply: self._purge_reply,
             Pong: lambda _: None,
             Gone: self._runtime_gone,
         }
@@ -410,6 +440,12 @@ class Link:
             self._status = message.status
             self._status_came.notify_all()
 
+    def _purge_reply(self, message: PurgeReply) -> None:
+        with self._status_came:
+            if message.number in self._purges:
+                self._purges[message.number] = message
+                self._status_came.notify_all()
+
     def _runtime_gone(self, message: Gone) -> None:
         error = ErrorInfo(
             "runtime_state",
@@ -449,6 +485,13 @@ class Link:
         self._watch.close()
         self._outbox.close()
         self._inbox.close()
+
+
+def _silent() -> RuntimeStateError:
+    return RuntimeStateError(
+        "the scheduler does not answer",
+        hint="`herasys down` and `herasys up` start afresh.",
+    )
 
 
 def inbox_for(scheduler: Endpoint, name: str, kind: Any) -> Inbox[Any]:

@@ -163,14 +163,15 @@ class FusionTable:
             _, entry = self._idle.popitem(last=False)
             self._unlist(entry)
 
-    def purge(self, chosen: Callable[[Entry], bool]) -> None:
-        """Begin the next generation without the chosen entries. Who holds one keeps it,
-        and nothing that is made of it from now on is kept."""
+    def purge(self, chosen: Callable[[Entry], bool]) -> list[Entry]:
+        """Begin the next generation without the chosen entries; gives them. Who holds one
+        keeps it, and what takes it as an input from now on is not kept."""
         self.generation += 1
-        for entry in list(self.completed.values()):
-            if chosen(entry):
-                entry.result.exact = False
-                self._unlist(entry)
+        gone = [entry for entry in self.completed.values() if chosen(entry)]
+        for entry in gone:
+            entry.result.exact = False
+            self._unlist(entry)
+        return gone
 
     def idle(self) -> list[Entry]:
         """Entries nobody pins, the next to be evicted first."""

@@ -8,12 +8,12 @@ nothing was purged in between and every collection is as it was. A purge moves t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.events import CachePurged, Hint
 from herasys_rt.core.fusion import Entry, Key, Owner, Result
-from herasys_rt.core.state import FOREVER, Flight, Fragment, State
+from herasys_rt.core.state import FOREVER, Flight, Fragment, Payload, State
 
 
 def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
@@ -82,18 +82,21 @@ def purge(state: State, event: CachePurged) -> None:
     """Drop completed results; what is at work is neither kept nor shared any more.
 
     Who asked for it before still gets it, as does who holds a dropped result; what is
-    made of either is not shared.
+    made of either is not kept.
     """
     chosen = _chosen(event)
-    state.table.purge(lambda entry: chosen(entry.key, entry.owner.tenant))
+    gone = state.table.purge(lambda entry: chosen(entry.key, entry.owner.tenant))
+    digests = {entry.value.digest for entry in gone}
     for flight in state.flights.values():
-        key = flight.key
+        key, payload = flight.key, flight.payload
+        if payload is not None and not digests.isdisjoint(_taken(payload)):
+            payload.exact = False
         if key is None or not chosen(key, _payer(flight)):
             continue
         state.table.forget(key, flight)
         flight.key = None
-        if flight.payload is not None:
-            flight.payload.exact = False
+        if payload is not None:
+            payload.exact = False
     if state.config.reuse_store:
         state.out.append(
             DropKept(
@@ -135,6 +138,15 @@ def ttl_s(state: State, flight: Flight) -> float:
     """For how long a flight's result may be reused: what its node says, else its verb."""
     own = flight.options.cache_ttl_s
     return state.config.reuse_ttl_s.get(flight.verb, FOREVER) if own is None else own
+
+
+def _taken(payload: Payload) -> Iterator[bytes]:
+    """Digests of the results that a payload was made of."""
+    for _, value in payload.upstream:
+        yield value.digest
+    for _, values in payload.gathered:
+        yield from (value.digest for value in values)
+    yield from (v.digest for v in (payload.items, payload.item) if v is not None)
 
 
 def _payer(flight: Flight) -> str:
