@@ -71,9 +71,9 @@ def _record(
         totals.executed += 1
         counts.executed += 1
     totals.failed += node_state == "failed"
-    if result is not None and node_state == "succeeded":
-        if node.reused or node.fused_into:
-            counts.spare(result)
+    shared = node.reused or node.fused_into
+    if shared and result is not None and node_state == "succeeded":
+        counts.spare(result)
     return NodeRecord(
         name,
         spec.operator,

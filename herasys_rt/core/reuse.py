@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.events import CachePurged, Hint
 from herasys_rt.core.fusion import Entry, Key, Owner, Result
-from herasys_rt.core.state import FOREVER, Flight, Fragment, Payload, State
+from herasys_rt.core.state import FOREVER, Flight, Fragment, Payload, State, open_fragments
 
 
 def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
@@ -97,6 +97,11 @@ def purge(state: State, event: CachePurged) -> None:
         flight.key = None
         if payload is not None:
             payload.exact = False
+    for fragment in open_fragments(state):
+        tenant = fragment.run.tenant
+        fragment.keys = [
+            None if key is None or chosen(key, tenant) else key for key in fragment.keys
+        ]
     if state.config.reuse_store:
         state.out.append(
             DropKept(
