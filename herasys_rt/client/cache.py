@@ -10,7 +10,8 @@ from herasys_rt.messages import PurgeReply
 from herasys_rt.runtime import places
 from herasys_rt.runtime.daemon import endpoint_of
 
-_SIGNATURE_BYTES = 32
+_SIGNATURE_BYTES = (32, 16)
+"""With SHA-256, and with XXH3."""
 
 
 def signature_of(text: str | None) -> bytes:
@@ -21,9 +22,9 @@ def signature_of(text: str | None) -> bytes:
         signature = bytes.fromhex(text)
     except (TypeError, ValueError):
         signature = b""
-    if len(signature) != _SIGNATURE_BYTES:
+    if len(signature) not in _SIGNATURE_BYTES:
         raise InputError(
-            f"a signature is {2 * _SIGNATURE_BYTES} hexadecimal digits, not {text!r:.80}",
+            f"a signature is 64 hexadecimal digits (32 with xxh3), not {text!r:.80}",
             hint="Leave it out to purge by tenant or collection.",
         )
     return signature

@@ -113,6 +113,12 @@ class RunSubmitted(msgspec.Struct, frozen=True, tag=True):
     seconds: tuple[float, ...] = ()
     """Predicted per node, in spec order, below 0 where nothing is known of one; empty:
     nothing is predicted."""
+    seeds: tuple[bytes, ...] = ()
+    """Per node, in spec order: the digest of all that decides its value except outputs of
+    nodes and the item of an element (``b""`` = may not fuse); empty: nothing fuses by
+    value."""
+    own_collections: tuple[tuple[str, ...], ...] = ()
+    """Per node, in spec order: the collections that it reads itself; empty: none does."""
     hints: tuple[Hint, ...] = ()
     """Results that may be there already, at most one per node."""
 
@@ -121,8 +127,8 @@ class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
     """An agent reveals the next piece of its graph: the nodes of ``spec_id``.
 
     ``fragment`` is numbered by the agent's client from 0 and taken once. ``inputs``,
-    ``signatures``, ``collections``, ``facts``, ``seconds`` and ``hints`` are as in
-    `RunSubmitted`.
+    ``signatures``, ``collections``, ``facts``, ``seconds``, ``seeds``,
+    ``own_collections`` and ``hints`` are as in `RunSubmitted`.
     ``parents`` are (fragment, node id) whose results the values came from. Answered by
     `FinishFragment`; a fragment that fails does not fail the run.
     """
@@ -137,6 +143,8 @@ class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
     parents: tuple[tuple[int, str], ...] = ()
     stream: bool = False
     seconds: tuple[float, ...] = ()
+    seeds: tuple[bytes, ...] = ()
+    own_collections: tuple[tuple[str, ...], ...] = ()
     hints: tuple[Hint, ...] = ()
 
 

@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from herasys_rt.core import agents, ends, flights, outcomes, pools, reuse, runs, timers
+from herasys_rt.core import (
+    agents,
+    ends,
+    flights,
+    matching,
+    outcomes,
+    pools,
+    reuse,
+    runs,
+    timers,
+)
 from herasys_rt.core.commands import Command, ReleaseValue
 from herasys_rt.core.events import (
     CachePurged,
@@ -46,6 +56,8 @@ def handle(state: State, event: Event, now: float) -> list[Command]:
         state.now = now
     out = state.out = []
     _take(state, event)
+    if state.agenda:
+        matching.match(state)
     if state.endings:
         _end(state)
     if state.agenda:

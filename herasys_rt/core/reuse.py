@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.events import CachePurged, Hint
-from herasys_rt.core.fusion import Entry, Key, Owner, Result
+from herasys_rt.core.fusion import Key, Owner, Result
 from herasys_rt.core.state import FOREVER, Flight, Fragment, Payload, State, open_fragments
 
 
@@ -41,7 +41,8 @@ def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
             tokens=hint.tokens,
         )
         owner = Owner(nodes[hint.node].operator, hint.tenant)
-        if table.store(key, result, hint.value, state.now, owner) is not None:
+        size = hint.value.size + len(hint.meta)
+        if table.store([(key, result)], hint.value, size, state.now, owner) is not None:
             table.hints_taken += 1
 
 
@@ -52,26 +53,27 @@ def settle(state: State, hints: Iterable[Hint]) -> None:
         state.ledger.discard(hint.value)
 
 
-def keep(state: State, entry: Entry) -> None:
-    """Tell the store of a new entry, where there is one.
+def keep(state: State, key: Key, result: Result, owner: Owner) -> None:
+    """Tell the store of a result that the table lists under one more structural key, where
+    there is a store.
 
     Not of what depends on a collection whose revision no database has told: nobody could
     say later whether it has moved.
     """
-    signature, revisions = entry.key
+    signature, revisions = key
     if not state.config.reuse_store or any(not revision for _, revision in revisions):
         return
-    result = entry.result
+    assert result.value is not None
     state.out.append(
         KeepResult(
             signature=signature,
             revisions=revisions,
             generation=state.table.generation,
-            value=entry.value,
+            value=result.value,
             meta=result.meta,
             ttl_s=max(0.0, result.expires_s - state.now),
-            tenant=entry.owner.tenant,
-            operator=entry.owner.operator,
+            tenant=owner.tenant,
+            operator=owner.operator,
             run_s=result.run_s,
             tokens=result.tokens,
         )
@@ -85,23 +87,32 @@ def purge(state: State, event: CachePurged) -> None:
     made of either is not kept.
     """
     chosen = _chosen(event)
-    gone = state.table.purge(lambda entry: chosen(entry.key, entry.owner.tenant))
+    gone = set(
+        state.table.purge(
+            lambda entry: any(chosen(key, entry.owner.tenant) for key in entry.keys)
+        )
+    )
     digests = {entry.value.digest for entry in gone}
     for flight in state.flights.values():
-        key, payload = flight.key, flight.payload
-        if payload is not None and not digests.isdisjoint(_taken(payload)):
+        payload, keys = flight.payload, flight.all_keys()
+        picked = any(chosen(key, _payer(flight)) for key in keys)
+        if picked:
+            state.table.forget(flight)
+            flight.key = flight.value_key = None
+            for claim in flight.claims:
+                claim.key = None
+        if payload is not None and (picked or not digests.isdisjoint(_taken(payload))):
             payload.exact = False
-        if key is None or not chosen(key, _payer(flight)):
-            continue
-        state.table.forget(key, flight)
-        flight.key = None
-        if payload is not None:
-            payload.exact = False
+            for claim in flight.claims:
+                claim.exact = False
     for fragment in open_fragments(state):
         tenant = fragment.run.tenant
         fragment.keys = [
             None if key is None or chosen(key, tenant) else key for key in fragment.keys
         ]
+        for node in fragment.counted():
+            if node.entry in gone and node.result is not None:
+                node.result.exact = False
     if state.config.reuse_store:
         state.out.append(
             DropKept(
@@ -120,7 +131,7 @@ def report(state: State, tenant: str | None = None) -> dict[str, object]:
     """
     table = state.table
     return {
-        "entries": len(table.completed),
+        "entries": table.entries,
         "bytes": table.bytes,
         "max_bytes": table.max_bytes,
         "held_bytes": dict(sorted(table.held_bytes.items())),

@@ -19,7 +19,8 @@ class Value(msgspec.Struct, frozen=True):
     ``inline`` (the encoded bytes) and ``place`` (an object-store name that the scheduler
     owns) is set. Two facts
     of the content are told by whoever made the value, because decisions need them:
-    ``truth`` and ``length``, as `graph.facts.fact_of` says.
+    ``truth`` and ``length``, as `graph.facts.fact_of` says. ``items`` are the digests of a
+    list's items, told only where somebody looks for equal items.
     """
 
     digest: bytes
@@ -28,3 +29,4 @@ class Value(msgspec.Struct, frozen=True):
     place: str = ""
     truth: bool = True
     length: int = -1
+    items: tuple[bytes, ...] = ()

@@ -73,12 +73,12 @@ class CacheDesk:
                 return
             tenant = own
         table = self._state.table
-        entries, size = len(table.completed), table.bytes
+        entries, size = table.entries, table.bytes
         self._apply(CachePurged(tenant, request.collection, request.signature))
         asked = _Asked(
             request.client,
             request.number,
-            entries - len(table.completed),
+            entries - table.entries,
             size - table.bytes,
             self._clock(),
         )

@@ -106,8 +106,8 @@ class FuserLoop:
             ForgetClient: self._forget_client,
             Catalogue: self._catalogue,
             Generation: self._begin,
-            KeepResult: self._keep,
-            DropKept: self._drop,
+            KeepResult: self._keep_result,
+            DropKept: self._drop_kept,
             Stop: self._stop,
         }
 
@@ -154,11 +154,11 @@ class FuserLoop:
         if self._hinting is not None:
             self._hinting.begin(message.generation)
 
-    def _keep(self, command: KeepResult) -> None:
+    def _keep_result(self, command: KeepResult) -> None:
         if self._hinting is not None:
             self._hinting.keep(command)
 
-    def _drop(self, command: DropKept) -> None:
+    def _drop_kept(self, command: DropKept) -> None:
         def done(entries: int) -> None:
             self._outbox.send(self._scheduler, KeptDropped(command.generation, entries))
 
@@ -212,31 +212,33 @@ class FuserLoop:
 
     def _signed_piece(self, message: Reveal, tenant: str) -> NodesRevealed:
         spec, inputs, signer = self._checked(message)
-        signatures = signer.sign(inputs, tenant, f"{message.run_id}/{message.fragment}")
+        signed = signer.signed(inputs, tenant, f"{message.run_id}/{message.fragment}")
         return NodesRevealed(
             run_id=message.run_id,
             fragment=message.fragment,
             spec_id=message.spec_id,
             inputs=self._values.pack(message.inputs),
-            signatures=signatures,
+            signatures=signed.signatures,
             collections=signer.collections(inputs),
             facts=facts_of(spec, inputs),
             parents=message.parents,
             stream=message.stream,
             seconds=self._predicted(spec, inputs),
-            hints=self._offers(signatures),
+            seeds=signed.seeds,
+            own_collections=signer.own_collections(inputs),
+            hints=self._offers(signed.signatures),
         )
 
     def _signed(self, message: Submit, tenant: str) -> RunSubmitted:
         spec, inputs, signer = self._checked(message)
-        signatures = signer.sign(inputs, tenant, message.run_id)
+        signed = signer.signed(inputs, tenant, message.run_id)
         return RunSubmitted(
             run_id=message.run_id,
             spec_id=message.spec_id,
             client=message.client,
             tenant=tenant,
             inputs=self._values.pack(message.inputs),
-            signatures=signatures,
+            signatures=signed.signatures,
             collections=signer.collections(inputs),
             stream=message.stream,
             priority=message.priority,
@@ -246,7 +248,9 @@ class FuserLoop:
             frontend=message.frontend,
             labels=checked_labels(message.labels),
             seconds=self._predicted(spec, inputs),
-            hints=self._offers(signatures),
+            seeds=signed.seeds,
+            own_collections=signer.own_collections(inputs),
+            hints=self._offers(signed.signatures),
         )
 
     def _predicted(self, spec: WorkflowSpec, inputs: dict[str, Any]) -> tuple[float, ...]:

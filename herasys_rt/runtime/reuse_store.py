@@ -43,7 +43,7 @@ _PATIENCE_S = 1.0
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS results (
         signature BLOB PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL,
-        head BLOB NOT NULL, seal BLOB NOT NULL, meta BLOB NOT NULL, data BLOB NOT NULL
+        head BLOB NOT NULL, digest BLOB NOT NULL, meta BLOB NOT NULL, data BLOB NOT NULL
     )
 """
 
@@ -240,18 +240,16 @@ class ReuseStore:
                 self._close_reader()
                 self._reader, self._read_from = _connect(self._path), self._opened
             found = self._reader.execute(
-                "SELECT head, seal, meta, data FROM results WHERE signature = ?",
+                "SELECT head, digest, meta, data FROM results WHERE signature = ?",
                 (signature,),
             ).fetchone()
             if found is None:
                 return None  # It was just deleted.
-            head, seal, meta, data = found
-            if {type(part) for part in found} == {bytes} and seal == _seal(
-                signature, head, meta
+            head, digest, meta, data = found
+            if {type(part) for part in found} == {bytes} and digest == _digest(
+                signature, head, meta, data
             ):
-                kept = _heads.decode(head)
-                if hashlib.sha256(data).digest() == kept.value.digest:
-                    return Found(kept, data, meta, rest_s)
+                return Found(_heads.decode(head), data, meta, rest_s)
             log.error("result %s in %s is damaged", signature.hex()[:16], self._path)
         except sqlite3.Error as e:
             log.error("a result cannot be read from %s: %s", self._path, e)
@@ -452,17 +450,17 @@ class ReuseStore:
             log.info("a result was not kept: %s", e)
             self._facts["left_out"] += 1
             return None
-        if hashlib.sha256(data).digest() != job.kept.value.digest:
-            log.error("a result that is not what its digest says was not kept")
+        if len(data) != job.kept.value.size:
+            log.error("a result of another size than was told was not kept")
             self._facts["damaged"] += 1
             return None
         head = codec.encode(job.kept)
         self._used += 1
         size = len(data) + len(job.meta) + len(head)
-        seal = _seal(job.signature, head, job.meta)
+        digest = _digest(job.signature, head, job.meta, data)
         db.execute(
             "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (job.signature, size, self._used, head, seal, job.meta, data),
+            (job.signature, size, self._used, head, digest, job.meta, data),
         )
         return _Row(job.kept, size)
 
@@ -525,9 +523,9 @@ def _delete(db: sqlite3.Connection, signatures: Iterable[bytes]) -> None:
     db.executemany("DELETE FROM results WHERE signature = ?", each)
 
 
-def _seal(signature: bytes, head: bytes, meta: bytes) -> bytes:
-    """What everything beside the value must agree with."""
-    sealed = hashlib.sha256(signature)
-    sealed.update(hashlib.sha256(head).digest())
-    sealed.update(hashlib.sha256(meta).digest())
-    return sealed.digest()
+def _digest(*parts: bytes) -> bytes:
+    """SHA-256 over what belongs together, whatever hash names the values."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(hashlib.sha256(part).digest())
+    return whole.digest()

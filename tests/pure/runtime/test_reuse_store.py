@@ -193,7 +193,7 @@ def test_what_would_take_long_to_read_is_not_kept(
     assert names(store, "a") == [] and store.facts().left_out == 1
 
 
-@pytest.mark.parametrize("column", ["data", "meta", "head", "seal"])
+@pytest.mark.parametrize("column", ["data", "meta", "head", "digest"])
 def test_what_was_damaged_is_not_found_and_goes(machine: Machine, column: str) -> None:
     store = machine.open()
     keep(store, "a", b"a text of some length", tenant="somebody")
@@ -210,7 +210,7 @@ def test_what_was_damaged_is_not_found_and_goes(machine: Machine, column: str) -
     assert machine.database().execute("SELECT count(*) FROM results").fetchone() == (1,)
 
 
-def test_bytes_that_are_not_their_digest_are_not_kept(machine: Machine) -> None:
+def test_bytes_that_are_others_than_told_are_not_kept(machine: Machine) -> None:
     store = machine.open()
     keep(store, "a", read=lambda: b"other bytes")
     store.settle()
