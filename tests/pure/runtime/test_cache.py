@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from herasys_rt.client.client import Client
+from herasys_rt.config import default_config
 from herasys_rt.dsl import workflow
 from herasys_rt.engines.protocol import Item
 from herasys_rt.errors import HerasysError, InputError
 from herasys_rt.messages import StoreFacts
+from herasys_rt.runtime.kernels import new_kernel
 from operators import embed, generate, retrieve
 from tests.pure.runtime.conftest import OPERATOR_KEY, HandEngine, LocalRuntime
 from tests.pure.runtime.test_control_path import await_fuser
@@ -192,6 +194,12 @@ def test_hits_cost_the_store_nothing(start_runtime: Any, tmp_path: Path) -> None
         assert client.submit(answer, question="q").report(10)["nodes"][0]["reused"]
     stats = await_stats(client, lambda s: s["store"]["found"] == 1)
     assert stats["hints"]["taken"] == 1
+
+
+def test_without_configuration_searches_and_answers_expire_and_nothing_else() -> None:
+    kernel = new_kernel(default_config())
+    assert kernel.config.reuse_ttl_s == {"http.search": 300.0, "llm.generate": 3600.0}
+    assert not kernel.config.reuse_store
 
 
 # ---- purges
