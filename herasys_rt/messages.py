@@ -12,6 +12,7 @@ import msgspec
 
 from herasys_rt.core import commands, events
 from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.explain import Explanation
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.links import Endpoint
 
@@ -110,6 +111,16 @@ class PurgeRequest(msgspec.Struct, frozen=True, tag=True):
     key: str = ""
 
 
+class ExplainRequest(msgspec.Struct, frozen=True, tag=True):
+    """Asks the door for an `ExplainReply` on a node of a run of the client's tenant;
+    ``question`` comes back with it."""
+
+    client: str
+    question: int
+    run_id: str
+    node: str
+
+
 # --- hosts and fuser -> scheduler ---------------------------------------------------
 class HostReady(msgspec.Struct, frozen=True, tag=True):
     """An engine host has loaded its engine; said again until it is `Named`. ``facts`` is
@@ -201,9 +212,11 @@ class PoolFacts(msgspec.Struct, frozen=True):
 
 
 class Catalogue(msgspec.Struct, frozen=True, tag=True):
-    """All pools, sent whenever one changes."""
+    """All pools, sent whenever one changes, and the revisions of collections as far as
+    they are known. Of later ones `CollectionChanged` tells."""
 
     pools: tuple[PoolFacts, ...]
+    revisions: dict[str, int] = {}
 
 
 class Generation(msgspec.Struct, frozen=True, tag=True):
@@ -329,6 +342,14 @@ class StatusReply(msgspec.Struct, frozen=True, tag=True):
     status: dict[str, Any]
 
 
+class ExplainReply(msgspec.Struct, frozen=True, tag=True):
+    """Answer to `ExplainRequest`: one of the two is set."""
+
+    question: int
+    explanation: Explanation | None = None
+    error: ErrorInfo | None = None
+
+
 class PurgeReply(msgspec.Struct, frozen=True, tag=True):
     """What a `PurgeRequest` did: ``entries`` of ``bytes`` are gone from the cache, and
     ``stored`` from the store (None: they go as soon as the fuser is back)."""
@@ -356,11 +377,13 @@ FromClient = (
     | Ping
     | Goodbye
     | StatusRequest
+    | ExplainRequest
     | PurgeRequest
 )
 ToFuser = (
     FromClient
     | events.SpecRegistered
+    | events.CollectionChanged
     | Catalogue
     | Generation
     | commands.KeepResult
@@ -400,6 +423,7 @@ ToClient = (
     | Pong
     | Piece
     | StatusReply
+    | ExplainReply
     | PurgeReply
     | Gone
     | commands.AcceptRun

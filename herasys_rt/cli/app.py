@@ -13,6 +13,7 @@ from herasys_rt.cli import (
     cache,
     collections,
     diagnosis,
+    explaining,
     ingestion,
     lifecycle,
     profiling,
@@ -73,6 +74,7 @@ _add("Runtime", lifecycle.status)
 _add("Runtime", lifecycle.down)
 _add("Work", runs.run)
 _add("Work", workflows.graph)
+_add("Work", explaining.explain)
 _add("Data", ingestion.ingest)
 app.add_typer(collections.app, name="collections", rich_help_panel="Data")
 app.add_typer(cache.app, name="cache", rich_help_panel="Data")

@@ -80,7 +80,7 @@ def begin(state: State, node: Node, news: list[Node]) -> None:
     key = fragment.keys[position] if node.element < 0 else None
     listed = completed(state, node, key)
     if listed is not None:
-        take(state, node, listed.entry, listed.result)
+        take(state, node, *listed)
         flights.prune(state, node)
         return
     twin = state.table.live.get(key) if key is not None else None

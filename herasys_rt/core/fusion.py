@@ -91,11 +91,8 @@ class Entry:
     pins: int = 0
 
 
-class Listed(NamedTuple):
-    """What the table has for a key: an entry, as a result with that key's expiry."""
-
-    entry: Entry
-    result: Result
+Listed = tuple[Entry, Result]
+"""What the table has for a key: an entry, as a result with that key's expiry."""
 
 
 class FusionTable:
@@ -143,8 +140,8 @@ class FusionTable:
         listed = self.completed.get(key)
         if listed is None:
             return None
-        if listed.result.expires_s <= now:
-            self._unlist(key, listed.entry)
+        if listed[1].expires_s <= now:
+            self._unlist(key, listed[0])
             return None
         return listed
 
@@ -180,13 +177,14 @@ class FusionTable:
         """
         if size > self.max_bytes:
             return None
-        found = [each for each in found if self.result(each[0], now) is None]
-        if not found:
+        completed, keys = self.completed, list[Key]()
+        entry = Entry(keys, value, size, owner)
+        for key, result in found[:_MOST_KEYS]:
+            if key not in completed or self.result(key, now) is None:
+                completed[key] = (entry, result)
+                keys.append(key)
+        if not keys:
             return None
-        del found[_MOST_KEYS:]
-        entry = Entry([key for key, _ in found], value, size, owner)
-        for key, result in found:
-            self.completed[key] = Listed(entry, result)
         self._ledger.acquire(value)
         self._idle[entry] = None
         self.bytes += size
@@ -204,7 +202,7 @@ class FusionTable:
         if len(entry.keys) >= _MOST_KEYS:
             self._unlist(entry.keys[1], entry)
         entry.keys.append(key)
-        self.completed[key] = Listed(entry, result)
+        self.completed[key] = (entry, result)
         return True
 
     def pin(self, entry: Entry) -> None:
@@ -224,9 +222,11 @@ class FusionTable:
         while self._idle and (
             self.bytes > self.max_bytes or self.entries > self.max_entries
         ):
-            entry = next(iter(self._idle))
-            for key in list(entry.keys):
-                self._unlist(key, entry)
+            entry, _ = self._idle.popitem(last=False)
+            for key in entry.keys:
+                del self.completed[key]
+            entry.keys.clear()
+            self._let_go(entry)
 
     def purge(self, chosen: Callable[[Entry], bool]) -> list[Entry]:
         """Begin the next generation without the chosen entries; gives them. Who holds one
@@ -244,25 +244,26 @@ class FusionTable:
 
     def listed(self) -> list[Entry]:
         """Every entry that a lookup can find, once each."""
-        return list(dict.fromkeys(each.entry for each in self.completed.values()))
+        return list(dict.fromkeys(entry for entry, _ in self.completed.values()))
 
     def _unlist(self, key: Key, entry: Entry) -> None:
-        """Take a key out. With its last key the entry goes, and the value when nodes that
-        hold it are done too."""
+        """Take a key out; with its last key the entry goes."""
         del self.completed[key]
         entry.keys.remove(key)
         if not entry.keys:
             self._idle.pop(entry, None)
-            self.bytes -= entry.size
-            self.entries -= 1
             self._let_go(entry)
-            self._ledger.release(entry.value)
 
     def _let_go(self, entry: Entry) -> None:
+        """No lookup finds the entry any more; the value goes when nodes that hold it are
+        done too."""
+        self.bytes -= entry.size
+        self.entries -= 1
         operator = entry.owner.operator
         left = self.held_bytes.pop(operator, 0) - entry.size
         if left > 0:
             self.held_bytes[operator] = left
+        self._ledger.release(entry.value)
 
 
 def agree(key: Key | None, revisions: Revisions, seen: Iterable[tuple[str, int]]) -> bool:

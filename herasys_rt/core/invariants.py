@@ -149,10 +149,10 @@ def table(state: State) -> Iterator[str]:
     pins = Counter(id(node.entry) for node in every_node(state) if node.entry is not None)
     idle = {id(entry) for entry in fusion.idle()}
     entries = fusion.listed()
-    for key, found in fusion.completed.items():
-        if found.entry.keys.count(key) != 1:
+    for key, (entry, result) in fusion.completed.items():
+        if entry.keys.count(key) != 1:
             yield "an entry is found by a key that it has not"
-        if found.result.value is not found.entry.value:
+        if result.value is not entry.value:
             yield "an entry is found with another value"
     if len(entries) != fusion.entries:
         yield f"the table counts {fusion.entries} entries of {len(entries)}"

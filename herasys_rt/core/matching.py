@@ -44,21 +44,22 @@ def _may_take(flight: Flight) -> bool:
 def _take(state: State, flight: Flight, key: Key, listed: Listed) -> None:
     """Give every member a completed result. It is theirs with what their own inputs were
     made of: only the value was computed elsewhere."""
-    payload, table = flight.payload, state.table
+    payload, (entry, found) = flight.payload, listed
     assert payload is not None
     result = replace(
-        listed.result,
+        found,
         exact=payload.exact and agree(flight.key, flight.revisions, key[1]),
-        expires_s=min(payload.expires_s, listed.result.expires_s),
+        expires_s=min(payload.expires_s, found.expires_s),
     )
-    if flight.key is not None and result.exact:
-        entry = listed.entry
-        if table.also(entry, flight.key, result, state.now):
-            reuse.keep(state, flight.key, result, entry.owner)
+    own = flight.key
+    if own is not None and result.exact:
+        added = state.table.also(entry, own, result, state.now)
+        if added:
+            reuse.keep(state, own, result, entry.owner)
     members = flights.retire(state, flight)
     for node in members:
         node.fused_into = ""
-        flow.take(state, node, listed.entry, result)
+        flow.take(state, node, entry, result)
     flow.spread(state, members)
     remaining.finished(state, members, None, result)
 

@@ -275,8 +275,8 @@ def _keep(
     if event.truncated or not flight.options.cache:
         return None
     found: list[tuple[Key, Result]] = []
-    key = flight.value_key
-    if key is not None and agree(key, key[1], event.revisions.items()):
+    key, seen = flight.value_key, event.revisions
+    if key is not None and (not seen or agree(key, key[1], seen.items())):
         lasting = result
         if not result.exact or result.expires_s != lasts_s:
             lasting = replace(result, exact=True, expires_s=lasts_s)

@@ -76,7 +76,7 @@ def route(state: State, fragment: Fragment) -> None:
         waits = not plan.flat and (node.needs is None or plan.region[position] >= 0)
         listed = None if waits or key is None else flow.completed(state, node, key)
         if listed is not None:
-            flow.take(state, node, listed.entry, listed.result)
+            flow.take(state, node, *listed)
             node.told = True
         elif not wanted:
             move(node, "skipped", state.now)

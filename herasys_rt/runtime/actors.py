@@ -20,6 +20,7 @@ from herasys_rt.config import Config, PoolConfig
 from herasys_rt.core import events
 from herasys_rt.costs.profile import Profile
 from herasys_rt.errors import ErrorInfo, HerasysError
+from herasys_rt.graph.hashing import HASHES, HashName
 from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import (
     FuserLost,
@@ -77,6 +78,7 @@ class SchedulerActor:
             Outbox(),
             self._objects,
             journal,
+            hashing=HASHES[config.scheduler.fusion_hash],
             operator_key=places.write_operator_key(Path(run_dir)),
         )
         for pool in config.pools:
@@ -196,6 +198,7 @@ class FuserActor:
         run_dir: str,
         tcp_host: str,
         profile: Profile | None,
+        fusion_hash: HashName,
         store: tuple[str, int] | None = None,
     ) -> None:
         from herasys_rt.costs.forecast import ProfileForecast
@@ -208,7 +211,7 @@ class FuserActor:
         self._inbox: Inbox[ToFuser] = Inbox(
             Path(run_dir), "fuser", ToFuser, tcp_host=tcp_host
         )
-        values = RayValues(scheduler)
+        values = RayValues(scheduler, HASHES[fusion_hash])
         hinting = None
         if store is not None:
             folder, max_bytes = store
@@ -267,9 +270,11 @@ class HostActor:
         dsn: str,
         run_dir: str,
         tcp_host: str,
+        fusion_hash: HashName,
     ) -> None:
         logging.basicConfig(level=logging.INFO)
         self._scheduler = scheduler
+        self._hashing = HASHES[fusion_hash]
         self._endpoint = unpack_endpoint(endpoint)
         self._pool = pool
         self._index = index
@@ -297,7 +302,7 @@ class HostActor:
                 inbox,
                 outbox,
                 self._endpoint,
-                RayValues(self._scheduler),
+                RayValues(self._scheduler, self._hashing),
                 on_broken=_end_process,
             )
             engine.start(loop)

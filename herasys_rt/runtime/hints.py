@@ -113,7 +113,7 @@ class Hinting:
     def _hint(self, node: int, generation: int, found: Found) -> Hint | None:
         kept = found.kept
         try:
-            packed = self._values.pack(found.data)
+            packed = self._values.pack(found.data, kept.value.digest)
         except HerasysError as e:
             log.warning("a stored result was not offered: %s", e)
             return None

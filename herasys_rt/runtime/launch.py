@@ -162,6 +162,7 @@ class Runtime:
                 str(self._run_dir),
                 self._tcp_host,
                 self._profile,
+                self._config.scheduler.fusion_hash,
                 _store_of(self._config),
             )
         )
@@ -191,6 +192,7 @@ class Runtime:
                 self._dsn,
                 str(self._run_dir),
                 self._tcp_host,
+                self._config.scheduler.fusion_hash,
             )
         )
         self._hosts.append((pool, index, host))

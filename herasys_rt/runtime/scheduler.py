@@ -18,9 +18,10 @@ from herasys_rt.core.commands import RefuseRun
 from herasys_rt.core.journal import JournalWriter
 from herasys_rt.core.kernel import State, counters, handle
 from herasys_rt.core.values import Value
-from herasys_rt.errors import InputError
+from herasys_rt.errors import ErrorInfo, InputError
 from herasys_rt.graph import codec
 from herasys_rt.graph.facts import facts_of
+from herasys_rt.graph.hashing import SHA256, Hash
 from herasys_rt.graph.labels import checked_labels
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.graph.validation import check_inputs, validate_spec
@@ -31,6 +32,8 @@ from herasys_rt.messages import (
     Cancel,
     Catalogue,
     Close,
+    ExplainReply,
+    ExplainRequest,
     ForgetClient,
     FuserLost,
     FuserReady,
@@ -87,6 +90,7 @@ class SchedulerLoop:
         objects: ObjectHold,
         journal: JournalWriter | None = None,
         clock: Callable[[], float] = time.monotonic,
+        hashing: Hash = SHA256,
         operator_key: str = "",
     ) -> None:
         self._state = state
@@ -95,6 +99,7 @@ class SchedulerLoop:
         self._objects = objects
         self._journal = journal
         self._clock = clock
+        self._hashing = hashing
         self._start_s = clock()
         self._clients: dict[str, Endpoint] = {}
         self._tenants: dict[str, str] = {}
@@ -102,6 +107,7 @@ class SchedulerLoop:
         self._specs: dict[str, WorkflowSpec] = {}
         self._fuser: Endpoint | None = None
         self._fuser_heard_s = 0.0
+        self._told_revisions: dict[str, int] = {}
         self._store: StoreFacts | None = None
         self._next_housekeeping_s = 0.0
         self._wake_s = math.inf
@@ -130,6 +136,7 @@ class SchedulerLoop:
             Ping: self._ping,
             Goodbye: lambda m: self._client_gone(m.client),
             StatusRequest: self._status_request,
+            ExplainRequest: self._explain_request,
             PurgeRequest: self._cache.purge,
             KeptDropped: self._cache.dropped,
             HostReady: self._host_ready,
@@ -140,6 +147,8 @@ class SchedulerLoop:
             FuserLost: self._fuser_lost,
             Stop: self._stop,
             events.SpecRegistered: self._register,
+            events.CollectionChanged: self._collection_changed,
+            events.ItemFinished: self._item_finished,
         }
         for declared in pools:
             self.apply(declared)
@@ -290,7 +299,7 @@ class SchedulerLoop:
                 run_id=message.run_id,
                 fragment=message.fragment,
                 spec_id=message.spec_id,
-                inputs=Value(codec.digest(data), len(data), inline=data),
+                inputs=Value(self._hashing.digest(data), len(data), inline=data),
                 facts={} if spec is None else facts_of(spec, codec.decode(data)),
                 parents=message.parents,
                 stream=message.stream,
@@ -318,7 +327,7 @@ class SchedulerLoop:
                 spec_id=message.spec_id,
                 client=message.client,
                 tenant=self._tenants[message.client],
-                inputs=Value(codec.digest(data), len(data), inline=data),
+                inputs=Value(self._hashing.digest(data), len(data), inline=data),
                 stream=message.stream,
                 priority=message.priority,
                 deadline_s=message.deadline_s,
@@ -411,7 +420,27 @@ class SchedulerLoop:
 
     def _tell_catalogue(self) -> None:
         if self._fuser is not None:
-            self._outbox.post(self._fuser, Catalogue(self.roster.facts()))
+            self._outbox.post(self._fuser, self._catalogue())
+
+    def _catalogue(self) -> Catalogue:
+        self._told_revisions = dict(self._state.revisions)
+        return Catalogue(self.roster.facts(), self._told_revisions)
+
+    def _collection_changed(self, event: events.CollectionChanged) -> None:
+        self.apply(event)
+        self._tell_revision(event.collection)
+
+    def _item_finished(self, event: events.ItemFinished) -> None:
+        self.apply(event)
+        for collection in event.revisions:
+            self._tell_revision(collection)
+
+    def _tell_revision(self, collection: str) -> None:
+        """Tell the fuser of what the kernel learned; once."""
+        revision = self._state.revisions.get(collection, 0)
+        if self._fuser is not None and self._told_revisions.get(collection, 0) != revision:
+            self._told_revisions[collection] = revision
+            self._outbox.post(self._fuser, events.CollectionChanged(collection, revision))
 
     # --- status ---------------------------------------------------------------------
     def _status_request(self, message: StatusRequest) -> None:
@@ -420,6 +449,18 @@ class SchedulerLoop:
             cache = self._cache.report(message.client, message.key)
             cache["store"] = None if self._store is None else to_builtins(self._store)
             self._outbox.post(endpoint, StatusReply({**self.status(), "cache": cache}))
+
+    def _explain_request(self, message: ExplainRequest) -> None:
+        """It came past the fuser, who alone could tell."""
+        endpoint = self._clients.get(message.client)
+        if endpoint is not None:
+            away = ErrorInfo(
+                "runtime_state",
+                "the fuser, which knows how runs were signed, is away",
+                "Ask again in a few seconds; runs that come meanwhile are not signed.",
+                retryable=True,
+            )
+            self._outbox.post(endpoint, ExplainReply(message.question, error=away))
 
     def status(self) -> dict[str, Any]:
         """Pools, counters and links as plain data."""

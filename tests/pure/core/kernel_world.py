@@ -377,7 +377,7 @@ class KernelWorld:
         for (signature, revisions), listed in self.state.table.completed.items():
             named = event.collection in {None, *(name for name, _ in revisions)}
             named = named and event.signature in (b"", signature)
-            whose = listed.entry.owner.tenant
+            whose = listed[0].owner.tenant
             assert not (named and event.tenant in (None, whose)), "not purged"
 
     def submit_as(self, run_id: str, shape: Shape, salt: int, how: int) -> list[Command]:

@@ -139,7 +139,7 @@ def unlisted_flight(state: State) -> None:
 
 
 def miscount_pins(state: State) -> None:
-    next(iter(state.table.completed.values())).entry.pins += 1
+    state.table.listed()[0].pins += 1
 
 
 def key_by_value_unlisted(state: State) -> None:

@@ -108,6 +108,23 @@ def test_equal_work_runs_once_and_its_result_is_reused() -> None:
     assert (nodes["submitted"], nodes["executed"]) == (9, 3)
 
 
+def test_equal_steps_are_shared_only_below_what_gave_equal_values() -> None:
+    def searching(id: str, question: str, place: float = 0.0) -> Job:
+        steps = (
+            step("embed", "embedding", prompt_key=question),
+            step("search", "retrieval", "embed", prompt_key="search"),
+        )
+        return Job(id, "searching", steps, place)
+
+    jobs = [searching("a", "one"), searching("b", "another"), searching("c", "")]
+    trace, _ = play(FakeMachines(toy_cluster()), jobs)
+    assert {r.run: (r.executed, r.fused) for r in trace.records} == {
+        "a": (2, 0),
+        "b": (2, 0),
+        "c": (2, 0),
+    }
+
+
 def test_an_agent_reveals_a_step_when_it_has_what_that_needs() -> None:
     log: list[tuple[float, Event, list[Command]]] = []
     jobs = [agent("g", 2.0, calls=3, wide=2)]
