@@ -23,7 +23,7 @@ import time
 from collections import deque
 from typing import Any
 
-from benchmarks._common import emit, facts, percentile, standard_arguments
+from benchmarks._common import emit, facts, standard_arguments
 from herasys_rt import policies
 from herasys_rt.core.commands import FinishRun, StartBatch, WorkItem
 from herasys_rt.core.events import (
@@ -37,6 +37,7 @@ from herasys_rt.core.events import (
 from herasys_rt.core.kernel import KernelConfig, State, handle, new_state
 from herasys_rt.core.policy import PolicyNames
 from herasys_rt.core.values import Value
+from herasys_rt.figures import percentile
 from herasys_rt.workloads import Job, workload
 from herasys_rt.workloads.specs import Specs
 

@@ -219,6 +219,13 @@ class Catalogue(msgspec.Struct, frozen=True, tag=True):
     revisions: dict[str, int] = {}
 
 
+class Lengths(msgspec.Struct, frozen=True, tag=True):
+    """Outputs of language models that ended since the last one: (model as the node named
+    it, operator, tokens) each, in their order."""
+
+    outputs: tuple[tuple[str | None, str, int], ...]
+
+
 class Generation(msgspec.Struct, frozen=True, tag=True):
     """So many purges there were. Until it is told a fuser offers nothing."""
 
@@ -385,6 +392,7 @@ ToFuser = (
     | events.SpecRegistered
     | events.CollectionChanged
     | Catalogue
+    | Lengths
     | Generation
     | commands.KeepResult
     | commands.DropKept

@@ -113,6 +113,9 @@ class RunSubmitted(msgspec.Struct, frozen=True, tag=True):
     seconds: tuple[float, ...] = ()
     """Predicted per node, in spec order, below 0 where nothing is known of one; empty:
     nothing is predicted."""
+    kv_tokens: tuple[int, ...] = ()
+    """Tokens per node whose keys and values its engine is predicted to hold, prompt and
+    output, in spec order; empty: nothing is predicted."""
     seeds: tuple[bytes, ...] = ()
     """Per node, in spec order: the digest of all that decides its value except outputs of
     nodes and the item of an element (``b""`` = may not fuse); empty: nothing fuses by
@@ -127,7 +130,7 @@ class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
     """An agent reveals the next piece of its graph: the nodes of ``spec_id``.
 
     ``fragment`` is numbered by the agent's client from 0 and taken once. ``inputs``,
-    ``signatures``, ``collections``, ``facts``, ``seconds``, ``seeds``,
+    ``signatures``, ``collections``, ``facts``, ``seconds``, ``kv_tokens``, ``seeds``,
     ``own_collections`` and ``hints`` are as in `RunSubmitted`.
     ``parents`` are (fragment, node id) whose results the values came from. Answered by
     `FinishFragment`; a fragment that fails does not fail the run.
@@ -143,6 +146,7 @@ class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
     parents: tuple[tuple[int, str], ...] = ()
     stream: bool = False
     seconds: tuple[float, ...] = ()
+    kv_tokens: tuple[int, ...] = ()
     seeds: tuple[bytes, ...] = ()
     own_collections: tuple[tuple[str, ...], ...] = ()
     hints: tuple[Hint, ...] = ()
@@ -196,8 +200,9 @@ class ItemFinished(msgspec.Struct, frozen=True, tag=True):
     """An item succeeded. ``run_s`` is engine time without waiting.
 
     ``meta`` is opaque to the kernel (usage, sources). ``revisions`` holds, for each
-    collection read or written, the revision seen in the same transaction. ``tokens`` is
-    how many a model read and wrote for it, 0 where there are none.
+    collection read or written, the revision seen in the same transaction.
+    ``output_tokens`` are those that a language model gave (0: none did), ``tokens`` these
+    and those that it read.
     """
 
     flight: int
@@ -208,6 +213,7 @@ class ItemFinished(msgspec.Struct, frozen=True, tag=True):
     meta: bytes = b""
     revisions: dict[str, int] = {}
     truncated: bool = False
+    output_tokens: int = 0
     tokens: int = 0
 
 

@@ -45,6 +45,8 @@ def launch(
         plan.options[position],
         revisions if key is None else key[1],
     )
+    if node.fragment.kv_tokens:
+        flight.kv_tokens = node.fragment.kv_tokens[position]
     state.next_flight += 1
     state.flights[flight.id] = flight
     if key is not None:
@@ -165,6 +167,7 @@ def detach(state: State, flight: Flight) -> Flight:
         arrival=flight.arrival,
         payload=flight.payload,
         queued_s=flight.queued_s,
+        kv_tokens=flight.kv_tokens,
     )
     state.next_flight += 1
     state.flights[heir.id] = heir

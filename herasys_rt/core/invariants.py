@@ -49,6 +49,8 @@ def capacity(state: State) -> Iterator[str]:
                     f"instance {instance.id} counts {instance.busy} busy slots, holds "
                     f"{len(batches)} batches and has {instance.slots}"
                 )
+            if instance.reserved != sum(flight.kv_tokens for flight in held):
+                yield f"instance {instance.id} counts {instance.reserved} reserved tokens"
             if (instance.id in pool.free) != (instance.busy < instance.slots):
                 yield f"instance {instance.id} is wrongly listed as free or not"
             sizes = Counter(id(f.batch) for f in held)

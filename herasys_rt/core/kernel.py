@@ -83,6 +83,10 @@ def _take(state: State, event: Event) -> None:
             runs.submit(state, event)
             if event.hints:
                 reuse.settle(state, event.hints)
+        case NodesRevealed():
+            agents.reveal(state, event)
+            if event.hints:
+                reuse.settle(state, event.hints)
         case ItemFailed():
             outcomes.item_failed(state, event)
         case ItemAborted():
@@ -103,10 +107,6 @@ def _take(state: State, event: Event) -> None:
             pools.declare(state, event)
         case PoolFailed():
             pools.pool_failed(state, event)
-        case NodesRevealed():
-            agents.reveal(state, event)
-            if event.hints:
-                reuse.settle(state, event.hints)
         case FragmentCancelled():
             agents.cancel(state, event)
         case RunClosed():

@@ -36,6 +36,7 @@ def vacate(state: State, flight: Flight) -> str:
         clear_timer(state, flight)
     flight.batch = None
     del instance.flights[flight.id]
+    instance.reserved -= flight.kv_tokens
     batch.left -= 1
     if not batch.left:
         instance.busy -= 1

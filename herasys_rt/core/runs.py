@@ -153,6 +153,8 @@ def open_fragment(
         facts=event.facts,
         parents=parents,
     )
+    if len(event.kv_tokens) == len(plan.asks):
+        fragment.kv_tokens = event.kv_tokens
     if plan.flat:
         asks = plan.asks
         fragment.nodes = [

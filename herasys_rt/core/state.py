@@ -116,7 +116,8 @@ class Fragment:
     have neither a value nor are skipped. ``facts`` are those of the inputs; ``keys``
     the fusion keys, kept only where conditions decide later. ``seeds`` and
     ``own_collections`` are what keys by value are made with, empty where there are none.
-    ``parents`` are the ids of the nodes that an agent's values came from.
+    ``parents`` are the ids of the nodes that an agent's values came from. ``kv_tokens``
+    are predicted by position, or nothing is.
     """
 
     run: Run
@@ -128,6 +129,7 @@ class Fragment:
     parents: tuple[str, ...] = ()
     keys: Sequence[Key | None] = ()
     revisions: Sequence[Revisions] = ()
+    kv_tokens: Sequence[int] = ()
     seeds: Sequence[bytes] = ()
     own_collections: Sequence[tuple[str, ...]] = ()
     nodes: list[Node] = field(default_factory=list["Node"])
@@ -248,6 +250,8 @@ class Flight:
     keys. ``options`` are those of the node it was launched for. While ``timed`` something
     is due: in a slot the end of its ``timeout_s``, resting the next attempt.
 
+    ``kv_tokens`` are predicted to be held for it on its instance, 0 where nothing is.
+
     ``attempt`` numbers the starts, ``tries`` counts those that failed, ``losses`` names
     the instances it went down with; ``avoid`` is the one to avoid next. ``arrival``
     orders equal keys and is kept over retries (-1 before the flight was first ready).
@@ -281,6 +285,7 @@ class Flight:
     batch: Batch | None = None
     ready_s: float = 0.0
     queued_s: float = 0.0
+    kv_tokens: int = 0
 
     def all_keys(self) -> list[Key]:
         """Every key that leads to it while it lives."""
@@ -299,14 +304,15 @@ class Batch:
 @dataclass(slots=True, eq=False)
 class Instance:
     """An engine instance that is up. ``busy`` of its ``slots`` are in use by
-    ``flights``. ``begun`` counts its batches; one that comes up later begins where the
-    others of its pool are."""
+    ``flights``, whose predicted ``kv_tokens`` are ``reserved`` in all. ``begun`` counts
+    its batches; one that comes up later begins where the others of its pool are."""
 
     id: str
     pool: Pool
     slots: int
     busy: int = 0
     begun: int = 0
+    reserved: int = 0
     flights: dict[int, Flight] = field(default_factory=dict[int, Flight])
 
 

@@ -43,6 +43,7 @@ from herasys_rt.messages import (
     Goodbye,
     Hello,
     KeptDropped,
+    Lengths,
     Ping,
     PoolFacts,
     PurgeRequest,
@@ -113,6 +114,7 @@ class FuserLoop:
             Goodbye: self._goodbye,
             ForgetClient: self._forget_client,
             Catalogue: self._catalogue,
+            Lengths: self._observe,
             Generation: self._begin,
             KeepResult: self._keep_result,
             DropKept: self._drop_kept,
@@ -173,6 +175,11 @@ class FuserLoop:
         except HerasysError as e:
             reply = ExplainReply(message.question, error=e.info())
         self._outbox.post(hello.endpoint, reply)
+
+    def _observe(self, message: Lengths) -> None:
+        if self._forecast is not None:
+            for model, operator, tokens in message.outputs:
+                self._forecast.observe(model, operator, tokens)
 
     def _begin(self, message: Generation) -> None:
         if self._hinting is not None:

@@ -45,6 +45,7 @@ from herasys_rt.messages import (
     HostLost,
     HostReady,
     KeptDropped,
+    Lengths,
     Named,
     Ping,
     Pong,
@@ -66,8 +67,6 @@ from herasys_rt.runtime.roster import Roster
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_S = 1.0
-"""How often hosts and the fuser say that they live."""
 SILENCE_LIMIT_S = 20.0
 """After this silence a host, a fuser or a client counts as gone."""
 _HOUSEKEEPING_S = 0.5
@@ -108,6 +107,7 @@ class SchedulerLoop:
         self._fuser: Endpoint | None = None
         self._fuser_heard_s = 0.0
         self._told_revisions: dict[str, int] = {}
+        self._lengths: list[tuple[str | None, str, int]] = []
         self._store: StoreFacts | None = None
         self._next_housekeeping_s = 0.0
         self._wake_s = math.inf
@@ -170,6 +170,8 @@ class SchedulerLoop:
             if now >= self._next_housekeeping_s:
                 self._next_housekeeping_s = now + _HOUSEKEEPING_S
                 self._housekeeping(now)
+            if self._lengths:
+                self._tell_lengths()
             for peer in self._outbox.flush():
                 self._refused(peer)
         self._close()
@@ -394,6 +396,20 @@ class SchedulerLoop:
             log.warning("instance %s is back", message.instance)
             self._outbox.post(endpoint, Announce())
 
+    def _item_finished(self, event: events.ItemFinished) -> None:
+        """An outcome on its way to the kernel, of which the fuser is to hear: it predicts
+        by output lengths, where keys depend on that, and tells revisions."""
+        if event.output_tokens and self._state.tracker is not None:
+            flight = self._state.flights.get(event.flight)
+            payload = flight.payload if flight is not None else None
+            spec = self._specs.get(payload.spec_id) if payload is not None else None
+            if payload is not None and spec is not None:
+                node = spec.nodes[payload.node]
+                self._lengths.append((node.model, node.operator, event.output_tokens))
+        self.apply(event)
+        for collection in event.revisions:
+            self._tell_revision(collection)
+
     # --- the fuser ------------------------------------------------------------------
     def _fuser_ready(self, message: FuserReady) -> None:
         self._fuser_heard_s = self._clock()
@@ -430,17 +446,17 @@ class SchedulerLoop:
         self.apply(event)
         self._tell_revision(event.collection)
 
-    def _item_finished(self, event: events.ItemFinished) -> None:
-        self.apply(event)
-        for collection in event.revisions:
-            self._tell_revision(collection)
-
     def _tell_revision(self, collection: str) -> None:
         """Tell the fuser of what the kernel learned; once."""
         revision = self._state.revisions.get(collection, 0)
         if self._fuser is not None and self._told_revisions.get(collection, 0) != revision:
             self._told_revisions[collection] = revision
             self._outbox.post(self._fuser, events.CollectionChanged(collection, revision))
+
+    def _tell_lengths(self) -> None:
+        if self._fuser is not None:
+            self._outbox.post(self._fuser, Lengths(tuple(self._lengths)))
+        self._lengths.clear()
 
     # --- status ---------------------------------------------------------------------
     def _status_request(self, message: StatusRequest) -> None:

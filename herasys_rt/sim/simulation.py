@@ -38,6 +38,7 @@ from herasys_rt.core.values import Value
 from herasys_rt.errors import ErrorInfo, InternalError
 from herasys_rt.graph import codec
 from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.policies.placement import LeastReserved
 from herasys_rt.sim.agenda import Agenda
 from herasys_rt.sim.agents import AgentRun
 from herasys_rt.sim.arrivals import Arrivals
@@ -153,7 +154,9 @@ class Simulation:
         self._specs = Specs()
         self._split = machines.cluster.split
         self._standalone = Standalone(machines) if horizons else None
-        self._forecast = Forecast(machines) if state.tracker is not None else None
+        self._reserves = state.placement.name == LeastReserved.name
+        predicts = state.tracker is not None or self._reserves
+        self._forecast = Forecast(machines) if predicts else None
         self._registered: set[str] = set()
         self._contents: dict[bytes | None, _Content] = {}
         self._active: dict[str, _Active] = {}
@@ -248,6 +251,7 @@ class Simulation:
                 piece.collections,
                 parents=piece.parents,
                 seconds=self._predicted(job, piece),
+                kv_tokens=self._held(job, piece),
                 seeds=piece.seeds,
                 own_collections=piece.own_collections,
             )
@@ -269,13 +273,21 @@ class Simulation:
                 piece.collections,
                 agent=agent,
                 seconds=self._predicted(job, piece),
+                kv_tokens=self._held(job, piece),
                 seeds=piece.seeds,
                 own_collections=piece.own_collections,
             )
         )
 
     def _predicted(self, job: Job, piece: Piece) -> tuple[float, ...]:
-        return self._forecast.seconds(job, piece.steps) if self._forecast else ()
+        if self._forecast is None or self.state.tracker is None:
+            return ()
+        return self._forecast.seconds(job, piece.steps)
+
+    def _held(self, job: Job, piece: Piece) -> tuple[int, ...]:
+        if self._forecast is None or not self._reserves:
+            return ()
+        return self._forecast.kv_tokens(job, piece.steps)
 
     def _register(self, spec: WorkflowSpec) -> None:
         if spec.id not in self._registered:

@@ -56,7 +56,7 @@ from herasys_rt.graph.spec import (
     NodeSpec,
     Region,
     WorkflowSpec,
-    input_refs,
+    leaves,
     node_refs,
 )
 from herasys_rt.graph.types import PortType
@@ -217,7 +217,9 @@ def form_of(node: NodeSpec) -> str:
 def takes_inputs(node: NodeSpec) -> bool:
     """Whether a node's value depends on the run's inputs, for which the salt stands: it
     names one, or has nothing else to work on."""
-    return bool(input_refs(node.args)) or not (node_refs(node.args) or node.region)
+    found = [leaf for arg in node.args.values() for leaf in leaves(arg)]
+    asks = any(isinstance(leaf, InputRef) for leaf in found)
+    return asks or not (node_refs(node.args) or node.region)
 
 
 def seeds_of(spec: WorkflowSpec, salt: str, tenant: str) -> tuple[bytes, ...]:

@@ -98,13 +98,12 @@ class LocalRuntime:
         run_dir: Path,
         pools: list[PoolConfig],
         engines: dict[str, Engine],
+        scheduler: SchedulerConfig,
         store: Path | None = None,
     ):
         self.run_dir = run_dir
         self.store = store
         self.journal_path = run_dir / "journal.bin"
-        reuse = ReuseConfig(store="none" if store is None else "disk")
-        scheduler = SchedulerConfig(reuse=reuse)
         self.config = Config(pools=tuple(pools), scheduler=scheduler)
         self.outbox = Outbox()
         self._closed = False
@@ -214,14 +213,20 @@ def start_runtime(tmp_path_factory: Any) -> Iterator[Callable[..., LocalRuntime]
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
 
         def start(
-            *, fuser: bool = True, store: Path | None = None, **engines: Engine
+            *,
+            fuser: bool = True,
+            ordering: str = "workflow_fcfs",
+            store: Path | None = None,
+            **engines: Engine,
         ) -> LocalRuntime:
             resources = {"search": "retrieval", "embedding": "embedding", "llm": "llm"}
             pools = [
                 PoolConfig(name=name, resource=resources[name], engine="modelled", slots=4)  # pyright: ignore
                 for name in engines
             ]
-            runtime = LocalRuntime(Path(folder), pools, engines, store)
+            reuse = ReuseConfig(store="none" if store is None else "disk")
+            scheduler = SchedulerConfig(ordering=ordering, reuse=reuse)
+            runtime = LocalRuntime(Path(folder), pools, engines, scheduler, store)
             started.append(runtime)
             if fuser:
                 runtime.start_fuser()

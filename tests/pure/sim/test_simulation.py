@@ -207,6 +207,27 @@ def test_eager_calls_go_to_machines_in_turn_and_wait_there() -> None:
     assert served[True] == {"prefill-0": 4, "prefill-1": 4}
 
 
+def test_decoding_goes_where_the_fewest_tokens_are_reserved() -> None:
+    """By prompts, and by outputs as long as those of their kind so far."""
+    jobs = [
+        Job(
+            f"j{i}",
+            "job",
+            (step("a", "llm", prompt_tokens=n, output_tokens=500),),
+            float(i),
+        )
+        for i, n in enumerate((4000, 100, 100))
+    ]
+    where: dict[str, list[str]] = {}
+    for placement in ("least_loaded", "least_reserved"):
+        machines = FakeMachines(toy_cluster(llms=2, split=True))
+        trace, _ = play(machines, jobs, ordering="fcfs", placement=placement)
+        decoded = {s.run: s.instance for s in trace.spans if s.step == "a"}
+        where[placement] = [decoded[job.id] for job in jobs]
+    assert where["least_loaded"] == ["decode-0", "decode-1", "decode-0"]
+    assert where["least_reserved"] == ["decode-0", "decode-1", "decode-1"]
+
+
 def test_decoding_waits_for_the_keys_and_values() -> None:
     machines = Machines(cluster("homog-h200"), "llama-3.1-70b")
     job = Job("g", "x", (step("a", "llm", prompt_tokens=8192, output_tokens=2),), 0.0, True)
