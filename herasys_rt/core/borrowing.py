@@ -55,7 +55,7 @@ def ready(state: State, flight: Flight) -> bool:
 def lend(state: State, lender: Sharing, value: Value, expires_s: float) -> None:
     """A flight succeeded: whoever waits for its items borrows them, for results that
     last no longer than ``expires_s``."""
-    _unclaim(state, lender)
+    conceal(state, lender)
     for _, borrower in sorted(lender.borrowers.items()):
         for key in borrower.waits.pop(lender.number).keys:
             _borrow(state, borrower, key, value, lender.places[key], expires_s)
@@ -70,7 +70,7 @@ def withdraw(state: State, flight: Flight) -> None:
     lender = flight.sharing
     if lender is None:
         return
-    _unclaim(state, lender)
+    conceal(state, lender)
     for wait in lender.waits.values():
         del wait.lender.borrowers[lender.number]
         unpress(wait.lender, lender)
@@ -83,6 +83,14 @@ def withdraw(state: State, flight: Flight) -> None:
             press(borrower)
         else:
             state.agenda.append(borrower.flight)
+
+
+def conceal(state: State, sharing: Sharing) -> None:
+    """Nobody finds the items that a flight computes any more; whoever waits for them
+    still gets them."""
+    for key in sharing.claims:
+        del state.table.items.live[key]
+    sharing.claims.clear()
 
 
 def _look(state: State, sharing: Sharing, keys: list[bytes]) -> None:
@@ -137,12 +145,6 @@ def _borrow(
             state.ledger.acquire(value)
     payload.lasts_s = min(payload.lasts_s, expires_s)
     sharing.taken[key] = slot, index
-
-
-def _unclaim(state: State, sharing: Sharing) -> None:
-    for key in sharing.claims:
-        del state.table.items.live[key]
-    sharing.claims.clear()
 
 
 def _borrowed(sharing: Sharing) -> tuple[tuple[int, int, int], ...]:

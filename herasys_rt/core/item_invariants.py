@@ -54,7 +54,7 @@ def _waits(state: State, flight: Flight, sharing: Sharing) -> Iterator[str]:
             yield f"flight {flight.id} waits and will not be told"
         if state.flights.get(lender.flight.id) is not lender.flight:
             yield f"flight {flight.id} waits for one that has ended"
-        if not wait.keys or any(key not in lender.claims for key in wait.keys):
+        if not wait.keys or any(key not in lender.places for key in wait.keys):
             yield f"flight {flight.id} waits for items that nobody computes"
     for number, borrower in sharing.borrowers.items():
         if borrower.number != number or sharing.number not in borrower.waits:

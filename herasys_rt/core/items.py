@@ -59,6 +59,11 @@ class Sharing:
         default_factory=dict[bytes, tuple[int, int]]
     )
 
+    @property
+    def spared(self) -> int:
+        """How many items of the list are not computed."""
+        return len(self.keys) - len(self.places) + len(self.taken)
+
 
 class Held(NamedTuple):
     """Where a computed item lies: in a completed result, at a position of its value."""

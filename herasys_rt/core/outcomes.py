@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from herasys_rt.core import borrowing, ends, flights, flow, remaining
+from herasys_rt.core import borrowing, ends, flights, flow, remaining, reuse
 from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished, ItemStarted
 from herasys_rt.core.fusion import Entry, Key, Result, agree
-from herasys_rt.core.state import FOREVER, Flight, State
+from herasys_rt.core.state import Flight, State
 from herasys_rt.core.timers import clear_timer, delay_s, set_timer
 from herasys_rt.core.transitions import move
 from herasys_rt.errors import ErrorInfo
@@ -73,6 +73,8 @@ def item_finished(state: State, event: ItemFinished) -> None:
         if entry is not None and sharing.places:
             state.table.keep_items(entry, sharing, lasts_s)
         borrowing.lend(state, sharing, event.value, lasts_s)
+        operator, tenant = reuse.owner_of(state, flight)
+        state.savings.of(operator, tenant).shared_items += sharing.spared
     leader = flight.leader
     members = flights.retire(state, flight)
     if not members and entry is None:
@@ -246,11 +248,9 @@ def revise(state: State, collection: str, revision: int) -> None:
 def _expiry(state: State, flight: Flight) -> float:
     """When a result that comes now stops being reusable, whatever its inputs were made of:
     by itself, or with the first of the items it has borrowed."""
-    payload, ttl_s = flight.payload, flight.options.cache_ttl_s
-    if ttl_s is None:
-        ttl_s = state.config.reuse_ttl_s.get(flight.verb, FOREVER)
+    payload = flight.payload
     assert payload is not None
-    return min(state.now + ttl_s, payload.lasts_s)
+    return min(state.now + reuse.ttl_s(state, flight), payload.lasts_s)
 
 
 def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) -> Result:
@@ -267,6 +267,7 @@ def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) 
         queued_s=flight.queued_s,
         run_s=event.run_s,
         attempts=flight.attempt,
+        tokens=event.tokens,
     )
     for claim in flight.claims:
         claim.result = replace(
@@ -299,4 +300,10 @@ def _keep(
     if not found:
         return None
     size = event.value.size + len(event.meta)
-    return state.table.store(found, event.value, size, state.now)
+    owner = reuse.owner_of(state, flight)
+    entry = state.table.store(found, event.value, size, state.now, owner)
+    if entry is not None:
+        for key, lasting in found:
+            if key is not flight.value_key and key in entry.keys:
+                reuse.keep(state, key, lasting, owner)
+    return entry

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from herasys_rt.core.borrowing import LONGEST_CHAIN, MOST_LENDERS
 from herasys_rt.core.commands import Command, FinishRun, ReleaseValue, WorkItem
-from herasys_rt.core.events import PoolFailed
+from herasys_rt.core.events import CachePurged, PoolFailed
 from herasys_rt.core.items import ENTRY_BYTES
 from herasys_rt.core.kernel import KernelConfig
 from herasys_rt.core.values import Fact, Value
@@ -32,6 +32,7 @@ from tests.pure.core.kernel_lab import (
     placed,
     record,
     releases,
+    signatures_of,
     spec_of,
     states,
 )
@@ -322,6 +323,39 @@ def test_borrowing_from_a_result_keeps_it_from_being_evicted_first():
     lab.finish(item(submit(lab, "r3", "az")), output("az"), truncated=True)
     lab.finish(item(submit(lab, "r4", "pq")), output("pq"))
     assert computed(item(submit(lab, "r5", "bx")), "bx") == "x"
+
+
+def test_after_a_purge_no_item_from_before_is_found():
+    lab = Lab(slots=4)
+    lab.finish(item(submit(lab, "r1", "ab")), output("ab"))
+    under_way = item(submit(lab, "r2", "cd"))
+    submit(lab, "r3", "cx")  # asked before, and gets it
+    lab.send(CachePurged())
+    assert computed(item(submit(lab, "r4", "bd")), "bd") == "bd"
+    last = item(lab.finish(under_way, output("cd")))
+    assert computed(last, "cx") == "x"
+    lab.finish(last, output("cx"))
+    assert computed(item(submit(lab, "r5", "xc")), "xc") == "xc"
+    assert not lab.state.table.items.held
+
+
+def test_purging_one_result_leaves_the_items_of_others():
+    lab = Lab(slots=4)
+    lab.finish(item(submit(lab, "r1", "ab")), output("ab"))
+    lab.finish(item(submit(lab, "r2", "cd")), output("cd"))
+    borrower = item(submit(lab, "r3", "bx"))
+    signature = signatures_of(LIST, "ab", "r1")[0]
+    lab.send(CachePurged(signature=signature))
+    lab.finish(borrower, output("bx"))  # it has an item of the purged one: it is not kept
+    assert computed(item(submit(lab, "r4", "acx")), "acx") == "ax"
+
+
+def test_shared_items_are_counted_by_operator_and_tenant():
+    lab = Lab()
+    lab.finish(item(submit(lab, "r1", "aba")), output("aba"))
+    lab.finish(item(submit(lab, "r2", "bc")), output("bc"))
+    (told,) = lab.state.savings.told()
+    assert (told["operator"], told["shared_items"]) == ("many@1", 2)
 
 
 def test_the_keys_of_items_count_as_bytes_of_their_result():
