@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -23,8 +24,11 @@ from herasys_rt.errors import UsageError
 
 T = TypeVar("T")
 
-_ARRAY = 1  # MessagePack extension code of an ndarray
+ARRAY_CODE = 1
+"""The MessagePack extension code of an ndarray."""
 _ARRAY_KINDS = "fiub"
+_ITEM_BYTES = 8
+_TEXT_PART = 1 << 16  # characters
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _HINT = "Pass None, bool, int, float, str, bytes, list, dict or ndarray."
 _FOREIGN_HINT = "Give whole what encode() wrote, by this version of the package."
@@ -39,22 +43,35 @@ class CodecError(UsageError):
 def _enc_hook(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         array = cast("np.ndarray[Any, Any]", value)
-        if array.dtype.kind not in _ARRAY_KINDS:
+        if not _is_codable(array.dtype):
             raise CodecError(
                 f"an ndarray of dtype {array.dtype} cannot be encoded",
                 hint="Turn it into numbers or booleans, or into a list of plain values.",
             )
-        dtype = array.dtype.newbyteorder("<").str
-        head = msgspec.msgpack.encode([dtype, list(array.shape)])
-        body = array.astype(dtype, copy=False).tobytes()  # in C order, 0-d included
-        return msgspec.msgpack.Ext(_ARRAY, head + body)
+        dtype, head = array_head(array)
+        data = bytearray(len(head) + array.nbytes)
+        data[: len(head)] = head
+        body = np.ndarray(array.shape, dtype, data, len(head))  # in C order
+        body[...] = array
+        return msgspec.msgpack.Ext(ARRAY_CODE, data)
     if isinstance(value, np.generic):
         return cast(Any, value.item())
     raise TypeError(f"a value of type {type(value).__name__}")
 
 
+def array_head(array: np.ndarray[Any, Any]) -> tuple[str, bytes]:
+    """The dtype that an array is written with, and what stands before its elements."""
+    dtype = array.dtype.newbyteorder("<").str
+    return dtype, msgspec.msgpack.encode([dtype, list(array.shape)])
+
+
+def _is_codable(dtype: np.dtype[Any]) -> bool:
+    """Whether every machine has the type: ``longdouble`` differs, and pads with noise."""
+    return dtype.kind in _ARRAY_KINDS and dtype.itemsize <= _ITEM_BYTES
+
+
 def _ext_hook(code: int, data: memoryview) -> Any:
-    if code != _ARRAY:
+    if code != ARRAY_CODE:
         raise CodecError(f"unknown extension {code} in encoded bytes", hint=_FOREIGN_HINT)
     # [dtype, shape] is a fixarray whose length the two parts tell; re-encode to find it.
     unpacker = msgspec.msgpack.Decoder(tuple[str, list[int]])
@@ -114,7 +131,7 @@ def canonical(value: Any) -> bytes:
     """
     if type(value) is str and value.isascii():  # what most signatures are made of
         return _encoder.encode(value)
-    _refuse_faults(value)
+    refuse_faults(value)
     return _encoder.encode(_normalised(value))
 
 
@@ -123,13 +140,19 @@ def frozen(value: Any) -> Any:
 
     Later changes to the original are not seen. Errors: `CodecError` as `canonical`.
     """
-    _refuse_faults(value)
+    refuse_faults(value)
     return _decoder.decode(_encoder.encode(value))
 
 
 def digest(data: bytes) -> bytes:
-    """SHA-256 of bytes: the name of a value."""
+    """SHA-256 of bytes: the name of a spec or of code, whatever names values."""
     return hashlib.sha256(data).digest()
+
+
+def utf8_parts(text: str) -> Iterator[bytes]:
+    """The UTF-8 bytes of a text in parts that fit the cache, never all at once."""
+    for start in range(0, len(text), _TEXT_PART):
+        yield text[start : start + _TEXT_PART].encode()
 
 
 def fault_of(value: Any, path: str = "value") -> str | None:
@@ -144,7 +167,8 @@ def fault_of(value: Any, path: str = "value") -> str | None:
         return f"{path} is nested too deeply or holds itself"
 
 
-def _refuse_faults(value: Any) -> None:
+def refuse_faults(value: Any) -> None:
+    """Errors: `CodecError` naming the field of a value that is outside the closed set."""
     fault = fault_of(value)
     if fault:
         raise CodecError(fault, hint=_HINT)
@@ -170,7 +194,7 @@ def _fault(value: Any, path: str) -> str | None:
         return _dict_fault(cast("dict[Any, Any]", value), path)
     if isinstance(value, np.ndarray):
         array = cast("np.ndarray[Any, Any]", value)
-        inside = array.dtype.kind in _ARRAY_KINDS
+        inside = _is_codable(array.dtype)
         return None if inside else f"{path} is an ndarray of dtype {array.dtype}"
     if isinstance(value, np.generic):
         return _fault(cast(Any, value.item()), path)
@@ -181,7 +205,8 @@ def _text_fault(value: str, path: str) -> str | None:
     if value.isascii():
         return None
     try:
-        value.encode()
+        for _ in utf8_parts(value):
+            pass
     except UnicodeEncodeError:
         return f"{path} holds a lone surrogate, which is no Unicode text"
     return None
@@ -208,12 +233,19 @@ def _normalised(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_normalised(v) for v in cast("list[Any]", value)]
     if isinstance(value, np.ndarray):
-        array = cast("np.ndarray[Any, Any]", value)
-        if array.dtype.kind != "f":
-            return array
-        same = np.asarray(array + array.dtype.type(0))  # -0.0 + 0.0 is 0.0
-        same[np.isnan(same)] = np.nan
-        return same
+        return normalised_array(cast("np.ndarray[Any, Any]", value))
     if isinstance(value, np.generic):
         return _normalised(cast(Any, value.item()))
     return value
+
+
+def normalised_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array with equal floats made equal bytes; itself when it holds no floats."""
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        same = np.asarray(array + array.dtype.type(0))  # -0.0 + 0.0 is 0.0
+    odd = np.isnan(same)
+    if odd.any():
+        same[odd] = np.nan
+    return same
