@@ -7,9 +7,11 @@ no KV block, no place in a queue. Each is warmed with the same runs and then ser
 same questions in the same order, block by block, in turns.
 
 A third series of blocks runs on the one without fusion: the same runs without those that
-repeat another, with texts of their own, so that nothing of it is cached. What that saves of
-the CPU time of the runtime's processes (on a machine without a GPU: its engines) is w, the
-share of work that is there twice; no gain of throughput can exceed 1 / (1 - w).
+repeat an earlier one, for another tenant, so that no KV block of the same runs serves it
+(a block of runs is more than the KV memory holds, so neither series finds what an earlier
+block left). What that saves of the CPU time of the runtime's processes, which on a machine
+without a GPU is its engines' busy time, is w, the share of work that is there twice; no
+gain of throughput can exceed 1 / (1 - w).
 """
 
 from __future__ import annotations
@@ -29,12 +31,13 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks._common import percentile
-from herasys_rt import connect
 from herasys_rt.client.client import Client
+from herasys_rt.client.link import Link
 from herasys_rt.config import Config, default_config
 from herasys_rt.dsl import workflow
 from herasys_rt.ingestion import ingest_spec
 from herasys_rt.profiling_calls import Texts
+from herasys_rt.runtime.daemon import Daemon, spawn
 from herasys_rt.workloads.catalogue import (
     CONCURRENCY,
     KEPT_CHUNKS,
@@ -49,7 +52,7 @@ from operators import embed, generate, prompt, rerank, retrieve, web_search
 
 LENGTH_SCALE = 1 / 8
 CHUNK_TOKENS = 25
-CHUNKS, PAGES = 600, 300
+CHUNKS, PAGES = 400, 100
 DOCS, WEB = "fusion-docs", "fusion-web"
 BATCH = 10
 """Completions whose time together is one value of a throughput."""
@@ -136,37 +139,37 @@ def say(line: str) -> None:
 
 
 # --- what is asked ------------------------------------------------------------------
-def asked(load: Load, runs: int) -> tuple[list[Ask], list[Ask]]:
-    """The runs of a load, and as many with other texts, in the same order."""
-    parts = mixed(LENGTH_SCALE)
-    jobs = Mixture(load.name, parts, Duplicates(load.duplicates)).jobs(
-        load.seed, runs, None
-    )
-    texts, others = Texts(f"{load.name} {load.seed}"), Texts(f"other {load.seed}")
-    known: dict[str, tuple[Ask, Ask]] = {}
-    first: list[Ask] = []
-    second: list[Ask] = []
-    for job in jobs:
-        found = known.get(job.duplicate_of)
-        if found is None:
+def asked(load: Load, runs: int) -> list[Ask]:
+    """The runs of a load."""
+    mixture = Mixture(load.name, mixed(LENGTH_SCALE), Duplicates(load.duplicates))
+    texts = Texts(f"{load.name} {load.seed}")
+    known: dict[str, Ask] = {}
+    asks: list[Ask] = []
+    for job in mixture.jobs(load.seed, runs, None):
+        ask = known.get(job.duplicate_of)
+        if ask is None:
             tokens = job.steps[-1].truth.output_tokens
-            found = known[job.id] = (
-                Ask(job.kind, {"question": texts.of(QUESTION_TOKENS), "tokens": tokens}),
-                Ask(job.kind, {"question": others.of(QUESTION_TOKENS), "tokens": tokens}),
-            )
-        repeats = job.duplicate_of != ""
-        first.append(found[0]._replace(repeats=repeats))
-        second.append(found[1]._replace(repeats=repeats))
-    return first, second
+            inputs = {"question": texts.of(QUESTION_TOKENS), "tokens": tokens}
+            ask = known[job.id] = Ask(job.kind, inputs)
+        asks.append(ask._replace(repeats=job.duplicate_of != ""))
+    return asks
 
 
 # --- a runtime ----------------------------------------------------------------------
 class Runtime:
     """A private runtime and the processes it is made of."""
 
-    def __init__(self, client: Client, root: psutil.Process) -> None:
-        self.client = client
-        self._root = root
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._root = psutil.Process(daemon.state["pid"])
+
+    @contextlib.contextmanager
+    def connected(self, tenant: str = "default") -> Iterator[Client]:
+        """A client of a tenant: what it computes is shared with no other tenant's."""
+        link = Link(self._daemon.endpoint, tenant)
+        link.open()
+        with Client(link, "private", lambda: None, self._daemon.state["dsn"]) as client:
+            yield client
 
     def cpu_s(self) -> float:
         """CPU seconds of its processes so far."""
@@ -177,8 +180,8 @@ class Runtime:
                 total += used.user + used.system
         return total
 
-    def serve(self, asks: Sequence[Ask], concurrency: int = CONCURRENCY) -> Served:
-        """Run all of them from so many clients, each of which waits for its answer."""
+    def serve(self, client: Client, asks: Sequence[Ask]) -> Served:
+        """Run all of them in a closed loop of `CONCURRENCY`."""
         waiting: queue.SimpleQueue[Ask] = queue.SimpleQueue()
         for ask in asks:
             waiting.put(ask)
@@ -188,15 +191,15 @@ class Runtime:
             with contextlib.suppress(queue.Empty):
                 while True:
                     ask = waiting.get_nowait()
-                    run = self.client.submit(_WORKFLOWS[ask.kind], **ask.inputs)
+                    run = client.submit(_WORKFLOWS[ask.kind], **ask.inputs)
                     report = run.report(600)
                     told.append((time.perf_counter() - began_s, report))
 
         before_s, began_s = self.cpu_s(), time.perf_counter()
-        clients = [threading.Thread(target=ask_on) for _ in range(concurrency)]
-        for one in clients:
+        loop = [threading.Thread(target=ask_on) for _ in range(CONCURRENCY)]
+        for one in loop:
             one.start()
-        for one in clients:
+        for one in loop:
             one.join()
         cpu_s = self.cpu_s() - before_s
         if len(told) < len(asks):
@@ -224,12 +227,12 @@ def runtime(config: Config) -> Iterator[Runtime]:
         os.environ["HERASYS_RUN_DIR"] = str(place / "run")
         os.environ["HERASYS_STATE_DIR"] = str(place / "state")
         database = config.database.model_copy(update={"data_dir": place / "data"})
-        before = set(psutil.Process().children())
-        with connect(
-            config.model_copy(update={"database": database}), on_progress=say
-        ) as client:
-            (root,) = set(psutil.Process().children()) - before
-            yield Runtime(client, root)
+        mine = config.model_copy(update={"database": database})
+        daemon = spawn(mine, private=True, progress=say)
+        try:
+            yield Runtime(daemon)
+        finally:
+            daemon.stop()
 
 
 def with_fusion(config: Config, fusion: bool) -> Config:
@@ -273,11 +276,11 @@ def measure(loads: Mapping[Load, Effort], warm_runs: int = 12) -> dict[str, dict
         runtime(with_fusion(config, True)) as on,
         runtime(with_fusion(config, False)) as off,
     ):
-        warm, _ = asked(Load("warm", 0.0, 0), warm_runs)
         for one in (on, off):
-            say("storing chunks")
-            fill(one.client)
-            one.serve(warm)
+            with one.connected("warm") as client:
+                say("storing chunks")
+                fill(client)
+                one.serve(client, asked(Load("warm", 0.0, 0), warm_runs))
         for load, effort in loads.items():
             found[load.name] = figures(alternate(on, off, load, effort))
     return found
@@ -285,21 +288,25 @@ def measure(loads: Mapping[Load, Effort], warm_runs: int = 12) -> dict[str, dict
 
 def alternate(on: Runtime, off: Runtime, load: Load, effort: Effort) -> Blocks:
     """Serve a load's blocks in turns: the three series in an order that rotates."""
-    asks, others = asked(load, effort.blocks * effort.runs)
+    asks = asked(load, effort.blocks * effort.runs)
     blocks = Blocks([], [], [])
-    for number in range(effort.blocks):
-        part = slice(number * effort.runs, (number + 1) * effort.runs)
-        single = [ask for ask in others[part] if not ask.repeats]
-        turns = [
-            (blocks.on, on, asks[part]),
-            (blocks.off, off, asks[part]),
-            (blocks.single, off, single),
-        ]
-        for step in range(len(turns)):
-            series, where, mine = turns[(number + step) % len(turns)]
-            series.append(where.serve(mine))
-        walls = ", ".join(f"{series[-1].ends_s[-1]:.1f}" for series in blocks)
-        say(f"{load.name}, block {number + 1} of {effort.blocks}: {walls} s")
+    with (
+        on.connected(load.name) as fused,
+        off.connected(load.name) as alone,
+        off.connected(f"{load.name}-single") as single,
+    ):
+        for number in range(effort.blocks):
+            part = asks[number * effort.runs : (number + 1) * effort.runs]
+            turns = [
+                (blocks.on, on, fused, part),
+                (blocks.off, off, alone, part),
+                (blocks.single, off, single, [a for a in part if not a.repeats]),
+            ]
+            for step in range(len(turns)):
+                series, where, client, mine = turns[(number + step) % len(turns)]
+                series.append(where.serve(client, mine))
+            walls = ", ".join(f"{series[-1].ends_s[-1]:.1f}" for series in blocks)
+            say(f"{load.name}, block {number + 1} of {effort.blocks}: {walls} s")
     return blocks
 
 
