@@ -131,6 +131,9 @@ class SchedulerConfig(_Section):
     """On which instance: the name of a placement."""
     fusion: bool = True
     """Run equal work once, and reuse its results."""
+    fusion_hash: Literal["sha256", "xxh3"] = "sha256"
+    """What names work and values. ``xxh3`` is faster on large values and no cryptographic
+    hash: for a single tenant that trusts whoever writes its inputs and documents."""
     max_active_runs: int = pydantic.Field(default=10_000, ge=1)
     """Runs at once; beyond it a submit is refused and told when to retry."""
     max_attempts: int = pydantic.Field(default=3, ge=1)

@@ -12,6 +12,7 @@ import msgspec
 
 from herasys_rt.core import commands, events
 from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.explain import Explanation
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.links import Endpoint
 
@@ -95,6 +96,16 @@ class StatusRequest(msgspec.Struct, frozen=True, tag=True):
     client: str
 
 
+class ExplainRequest(msgspec.Struct, frozen=True, tag=True):
+    """Asks the door for an `ExplainReply` on a node of a run of the client's tenant;
+    ``question`` comes back with it."""
+
+    client: str
+    question: int
+    run_id: str
+    node: str
+
+
 # --- hosts and fuser -> scheduler ---------------------------------------------------
 class HostReady(msgspec.Struct, frozen=True, tag=True):
     """An engine host has loaded its engine; said again until it is `Named`. ``facts`` is
@@ -163,9 +174,11 @@ class PoolFacts(msgspec.Struct, frozen=True):
 
 
 class Catalogue(msgspec.Struct, frozen=True, tag=True):
-    """All pools, sent whenever one changes."""
+    """All pools, sent whenever one changes, and the revisions of collections as far as
+    they are known. Of later ones `CollectionChanged` tells."""
 
     pools: tuple[PoolFacts, ...]
+    revisions: dict[str, int] = {}
 
 
 # --- scheduler -> host --------------------------------------------------------------
@@ -285,6 +298,14 @@ class StatusReply(msgspec.Struct, frozen=True, tag=True):
     status: dict[str, Any]
 
 
+class ExplainReply(msgspec.Struct, frozen=True, tag=True):
+    """Answer to `ExplainRequest`: one of the two is set."""
+
+    question: int
+    explanation: Explanation | None = None
+    error: ErrorInfo | None = None
+
+
 class Gone(msgspec.Struct, frozen=True, tag=True):
     """The runtime is ending; nothing more will come."""
 
@@ -292,9 +313,25 @@ class Gone(msgspec.Struct, frozen=True, tag=True):
 
 
 FromClient = (
-    Hello | Submit | Reveal | Abandon | Close | Cancel | Ping | Goodbye | StatusRequest
+    Hello
+    | Submit
+    | Reveal
+    | Abandon
+    | Close
+    | Cancel
+    | Ping
+    | Goodbye
+    | StatusRequest
+    | ExplainRequest
 )
-ToFuser = FromClient | events.SpecRegistered | Catalogue | ForgetClient | Stop
+ToFuser = (
+    FromClient
+    | events.SpecRegistered
+    | events.CollectionChanged
+    | Catalogue
+    | ForgetClient
+    | Stop
+)
 ToScheduler = (
     FromClient
     | events.Event
@@ -326,6 +363,7 @@ ToClient = (
     | Pong
     | Piece
     | StatusReply
+    | ExplainReply
     | Gone
     | commands.AcceptRun
     | commands.RefuseRun

@@ -12,6 +12,7 @@ from herasys_rt import __version__
 from herasys_rt.cli import (
     collections,
     diagnosis,
+    explaining,
     ingestion,
     lifecycle,
     profiling,
@@ -72,6 +73,7 @@ _add("Runtime", lifecycle.status)
 _add("Runtime", lifecycle.down)
 _add("Work", runs.run)
 _add("Work", workflows.graph)
+_add("Work", explaining.explain)
 _add("Data", ingestion.ingest)
 app.add_typer(collections.app, name="collections", rich_help_panel="Data")
 _add("Machine", profiling.profile)

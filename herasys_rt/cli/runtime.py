@@ -10,6 +10,7 @@ from herasys_rt.config import Config
 
 if TYPE_CHECKING:
     from herasys_rt.client.client import Client
+    from herasys_rt.graph.explain import Explanation
 
 Progress = Callable[[str], None]
 
@@ -37,6 +38,13 @@ def status() -> dict[str, Any]:
     from herasys_rt.client.status import runtime_status
 
     return runtime_status()
+
+
+def explain(nodes: list[tuple[str, str]], tenant: str) -> list[Explanation]:
+    """How (run, node) pairs were signed by the background runtime."""
+    from herasys_rt.client.status import explained
+
+    return explained(nodes, tenant)
 
 
 def connect(config: Config | None, tenant: str | None, progress: Progress) -> Client:

@@ -27,6 +27,7 @@ from herasys_rt.config import Config
 from herasys_rt.dsl.agent import Agent
 from herasys_rt.errors import HerasysError, InputError
 from herasys_rt.graph import codec
+from herasys_rt.graph.explain import Explanation
 from herasys_rt.graph.labels import checked_labels
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.graph.validation import check_inputs
@@ -190,6 +191,15 @@ class Client:
     def status(self) -> dict[str, Any]:
         """How the runtime is: pools, counters, uptime. Errors: `RuntimeStateError`."""
         return self._link.status()
+
+    def explain(self, run_id: str, node: str) -> Explanation:
+        """How a node of one of this tenant's latest runs was signed.
+
+        ``node`` is its id as in the run's report. Two are held against each other by
+        `herasys_rt.graph.explain.compare`. Errors: `InputError` (``unknown_run``,
+        ``forgotten_run``, ``unknown_node``), `RuntimeStateError`.
+        """
+        return self._link.explain(run_id, node)
 
     def close(self) -> None:
         """Leave; runs that have not ended are cancelled and a private runtime stops.
@@ -440,6 +450,10 @@ class AsyncClient:
     async def status(self) -> dict[str, Any]:
         """See `Client.status`."""
         return await asyncio.to_thread(self._client.status)
+
+    async def explain(self, run_id: str, node: str) -> Explanation:
+        """See `Client.explain`."""
+        return await asyncio.to_thread(self._client.explain, run_id, node)
 
     async def close(self) -> None:
         """See `Client.close`."""

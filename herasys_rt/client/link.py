@@ -12,8 +12,14 @@ from typing import Any
 from herasys_rt.client.run import Run
 from herasys_rt.core.commands import AcceptRun, FinishFragment, FinishRun, RefuseRun
 from herasys_rt.core.events import SpecRegistered
-from herasys_rt.errors import ErrorInfo, RuntimeStateError
+from herasys_rt.errors import (
+    ErrorInfo,
+    HerasysError,
+    InputError,
+    RuntimeStateError,
+)
 from herasys_rt.graph import codec
+from herasys_rt.graph.explain import Explanation
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.ids import new_id
 from herasys_rt.links import Endpoint, Inbox, Outbox, host_identity
@@ -24,6 +30,8 @@ from herasys_rt.messages import (
     CallStreams,
     Cancel,
     Close,
+    ExplainReply,
+    ExplainRequest,
     FromAgent,
     Gone,
     Goodbye,
@@ -80,6 +88,8 @@ class Link:
         self._welcomed = threading.Event()
         self._status: dict[str, Any] | None = None
         self._status_came = threading.Condition()
+        self._questions = 0
+        self._answers: dict[int, ExplainReply | None] = {}
         self._closed = False
         self._gone: ErrorInfo | None = None
         self._heard_s = time.monotonic()
@@ -237,6 +247,23 @@ class Link:
                 )
             return self._status
 
+    def explain(self, run_id: str, node: str, timeout_s: float = 10.0) -> Explanation:
+        """How a node of a run was signed. Errors: `InputError` for what is not known,
+        `RuntimeStateError`."""
+        with self._status_came:
+            self._check_open()
+            self._questions += 1
+            question = self._questions
+            self._outbox.send(self._door, ExplainRequest(self._id, question, run_id, node))
+            self._answers[question] = None
+            self._status_came.wait_for(
+                lambda: self._answers[question] or self._gone is not None, timeout_s
+            )
+            reply = self._answers.pop(question)
+        if reply is None or reply.explanation is None:
+            raise _not_explained(reply)
+        return reply.explanation
+
     def _flush(self) -> None:
         """At once from a user's thread; from the link's own with its next round."""
         if threading.current_thread() is not self._thread:
@@ -272,6 +299,7 @@ class Link:
             Welcome: self._welcome,
             Route: lambda m: self._reroute(m.door),
             StatusReply: self._status_reply,
+            ExplainReply: self._explain_reply,
             Pong: lambda _: None,
             Gone: self._runtime_gone,
         }
@@ -410,6 +438,12 @@ class Link:
             self._status = message.status
             self._status_came.notify_all()
 
+    def _explain_reply(self, message: ExplainReply) -> None:
+        with self._status_came:
+            if message.question in self._answers:  # else it was given up
+                self._answers[message.question] = message
+                self._status_came.notify_all()
+
     def _runtime_gone(self, message: Gone) -> None:
         error = ErrorInfo(
             "runtime_state",
@@ -449,6 +483,17 @@ class Link:
         self._watch.close()
         self._outbox.close()
         self._inbox.close()
+
+
+def _not_explained(reply: ExplainReply | None) -> HerasysError:
+    error = reply.error if reply is not None else None
+    if error is not None:
+        kind = RuntimeStateError if error.code == RuntimeStateError.code else InputError
+        return kind(error.message, hint=error.hint, code=error.code)
+    return RuntimeStateError(
+        "the runtime's fuser does not answer",
+        hint="Ask again; `herasys status` shows how the runtime is.",
+    )
 
 
 def inbox_for(scheduler: Endpoint, name: str, kind: Any) -> Inbox[Any]:

@@ -1,4 +1,4 @@
-"""How the background runtime is, for whoever is not connected to it."""
+"""What the background runtime says, for whoever is not connected to it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from herasys_rt.client.link import Link
 from herasys_rt.errors import RuntimeStateError
+from herasys_rt.graph.explain import Explanation
 from herasys_rt.runtime import places
 from herasys_rt.runtime.daemon import endpoint_of
 
@@ -31,3 +32,22 @@ def runtime_status() -> dict[str, Any]:
     finally:
         link.close()
     return found
+
+
+def explained(nodes: list[tuple[str, str]], tenant: str) -> list[Explanation]:
+    """How (run id, node id) pairs of a tenant were signed by the background runtime.
+
+    Errors: `RuntimeStateError` when there is none; those of `Client.explain`.
+    """
+    state = places.read_state()
+    if state is None:
+        raise RuntimeStateError(
+            "no runtime is up, and only a running one knows how its runs were signed",
+            hint="Start it with `herasys up`, and run the workflow there.",
+        )
+    link = Link(endpoint_of(state), tenant)
+    try:
+        link.open()
+        return [link.explain(run_id, node) for run_id, node in nodes]
+    finally:
+        link.close()

@@ -15,11 +15,12 @@ INLINE_LIMIT_BYTES = 64 * 1024
 class Value(msgspec.Struct, frozen=True):
     """A produced value, opaque to the kernel.
 
-    ``digest`` is the SHA-256 of the encoded value, ``size`` its bytes. Exactly one of
-    ``inline`` (the encoded bytes) and ``place`` (an object-store name that the scheduler
-    owns) is set. Two facts
-    of the content are told by whoever made the value, because decisions need them:
-    ``truth`` and ``length``, as `graph.facts.fact_of` says.
+    ``digest`` names the value: it is of the encoded bytes, with the hash that the runtime
+    is configured with (of a run's inputs `graph.signature.Signed.inputs`). ``size`` counts
+    the bytes. Exactly one of ``inline`` (the encoded bytes) and ``place`` (an object-store
+    name that the scheduler owns) is set. Two facts of the content are told by whoever made
+    the value, because decisions need them: ``truth`` and ``length``, as
+    `graph.facts.fact_of` says.
     """
 
     digest: bytes

@@ -160,6 +160,18 @@ class Signer:
         filled = [*given, *self._nodes(given, marks, run_id)]
         return {slot: filled[at] for slot, at in self._positions.items()}
 
+    def mark(self, at: int, inputs: Mapping[str, Any]) -> bytes:
+        """What sampling adds to the pre-image of the node at a position."""
+        return _sample_mark(self._plans[at], inputs) or b""
+
+    def alone(self, at: int, inputs: Mapping[str, Any]) -> str:
+        """Why the node at a position may fuse with nothing; empty when it may."""
+        if _sample_mark(self._plans[at], inputs) is not None:
+            return ""
+        if self.spec.nodes[at].purity == "effect":
+            return "it has effects, which every run wants for itself"
+        return "it draws random numbers, without a seed and without being shared by opt-in"
+
     def own_collections(self, inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
         """Per node, in spec order, the names of the collections that it names itself."""
         return self._own_collections.names(inputs)

@@ -20,6 +20,7 @@ from herasys_rt.config import Config, PoolConfig
 from herasys_rt.core import events
 from herasys_rt.costs.profile import Profile
 from herasys_rt.errors import ErrorInfo, HerasysError
+from herasys_rt.graph.hashing import HASHES, HashName
 from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import (
     FuserLost,
@@ -70,7 +71,13 @@ class SchedulerActor:
         self._objects = ObjectHold()
         self._outbox = Outbox()
         self._loop = SchedulerLoop(
-            kernel.state, declared, self._inbox, Outbox(), self._objects, journal
+            kernel.state,
+            declared,
+            self._inbox,
+            Outbox(),
+            self._objects,
+            journal,
+            hashing=HASHES[config.scheduler.fusion_hash],
         )
         for pool in config.pools:
             self._loop.roster.expect(pool)
@@ -188,6 +195,7 @@ class FuserActor:
         run_dir: str,
         tcp_host: str,
         profile: Profile | None,
+        fusion_hash: HashName,
     ) -> None:
         from herasys_rt.costs.forecast import ProfileForecast
         from herasys_rt.runtime.fuser import FuserLoop
@@ -201,7 +209,7 @@ class FuserActor:
             self._inbox,
             Outbox(),
             unpack_endpoint(endpoint),
-            RayValues(scheduler),
+            RayValues(scheduler, HASHES[fusion_hash]),
             forecast=ProfileForecast(profile) if profile is not None else None,
         )
         self._ended = threading.Event()
@@ -250,9 +258,11 @@ class HostActor:
         dsn: str,
         run_dir: str,
         tcp_host: str,
+        fusion_hash: HashName,
     ) -> None:
         logging.basicConfig(level=logging.INFO)
         self._scheduler = scheduler
+        self._hashing = HASHES[fusion_hash]
         self._endpoint = unpack_endpoint(endpoint)
         self._pool = pool
         self._index = index
@@ -280,7 +290,7 @@ class HostActor:
                 inbox,
                 outbox,
                 self._endpoint,
-                RayValues(self._scheduler),
+                RayValues(self._scheduler, self._hashing),
                 on_broken=_end_process,
             )
             engine.start(loop)

@@ -13,7 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from herasys_rt.core.commands import FinishFragment, RefuseRun
-from herasys_rt.core.events import NodesRevealed, RunSubmitted, SpecRegistered
+from herasys_rt.core.events import (
+    CollectionChanged,
+    NodesRevealed,
+    RunSubmitted,
+    SpecRegistered,
+)
 from herasys_rt.costs.forecast import ProfileForecast
 from herasys_rt.errors import ErrorInfo, HerasysError
 from herasys_rt.graph import codec
@@ -28,6 +33,8 @@ from herasys_rt.messages import (
     Cancel,
     Catalogue,
     Close,
+    ExplainReply,
+    ExplainRequest,
     ForgetClient,
     FuserReady,
     Goodbye,
@@ -41,6 +48,7 @@ from herasys_rt.messages import (
     ToFuser,
 )
 from herasys_rt.runtime.objects import ValueStore
+from herasys_rt.runtime.signed_runs import WHOLE, SignedRuns
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +84,8 @@ class FuserLoop:
         self._specs: OrderedDict[str, WorkflowSpec] = OrderedDict()
         self._signers: dict[str, Signer] = {}
         self._pools: tuple[PoolFacts, ...] = ()
+        self._revisions: dict[str, int] = {}
+        self._signed_runs = SignedRuns()
         self._stopping = False
         self._takers: dict[type, Callable[[Any], None]] = {
             Hello: self._hello,
@@ -87,6 +97,8 @@ class FuserLoop:
             Cancel: self._forward,
             Ping: self._forward,
             StatusRequest: self._forward,
+            ExplainRequest: self._explain,
+            CollectionChanged: self._collection_changed,
             Goodbye: self._goodbye,
             ForgetClient: self._forget_client,
             Catalogue: self._catalogue,
@@ -125,9 +137,25 @@ class FuserLoop:
             self._outbox.forget(gone.endpoint)
 
     def _catalogue(self, message: Catalogue) -> None:
+        self._revisions = {**self._revisions, **message.revisions}
         if message.pools != self._pools:
             self._pools = message.pools
             self._signers.clear()
+
+    def _collection_changed(self, event: CollectionChanged) -> None:
+        # A new dict: signed runs keep the one of their time.
+        self._revisions = {**self._revisions, event.collection: event.revision}
+
+    def _explain(self, message: ExplainRequest) -> None:
+        hello = self._clients.get(message.client)
+        if hello is None:
+            return
+        try:
+            found = self._signed_runs.explain(message.run_id, message.node, hello.tenant)
+            reply = ExplainReply(message.question, found)
+        except HerasysError as e:
+            reply = ExplainReply(message.question, error=e.info())
+        self._outbox.post(hello.endpoint, reply)
 
     def _stop(self, _: Stop) -> None:
         self._stopping = True
@@ -173,12 +201,15 @@ class FuserLoop:
 
     def _signed_piece(self, message: Reveal, tenant: str) -> NodesRevealed:
         spec, inputs, signer = self._checked(message)
+        origin = f"{message.run_id}/{message.fragment}"
+        signed = signer.signed(inputs, tenant, origin)
+        self._keep(message, message.fragment, signer, tenant)
         return NodesRevealed(
             run_id=message.run_id,
             fragment=message.fragment,
             spec_id=message.spec_id,
-            inputs=self._values.pack(message.inputs),
-            signatures=signer.sign(inputs, tenant, f"{message.run_id}/{message.fragment}"),
+            inputs=self._values.pack(message.inputs, signed.inputs),
+            signatures=signed.signatures,
             collections=signer.collections(inputs),
             facts=facts_of(spec, inputs),
             parents=message.parents,
@@ -188,13 +219,15 @@ class FuserLoop:
 
     def _signed(self, message: Submit, tenant: str) -> RunSubmitted:
         spec, inputs, signer = self._checked(message)
+        signed = signer.signed(inputs, tenant, message.run_id)
+        self._keep(message, WHOLE, signer, tenant)
         return RunSubmitted(
             run_id=message.run_id,
             spec_id=message.spec_id,
             client=message.client,
             tenant=tenant,
-            inputs=self._values.pack(message.inputs),
-            signatures=signer.sign(inputs, tenant, message.run_id),
+            inputs=self._values.pack(message.inputs, signed.inputs),
+            signatures=signed.signatures,
             collections=signer.collections(inputs),
             stream=message.stream,
             priority=message.priority,
@@ -204,6 +237,13 @@ class FuserLoop:
             frontend=message.frontend,
             labels=checked_labels(message.labels),
             seconds=self._predicted(spec, inputs),
+        )
+
+    def _keep(
+        self, message: Submit | Reveal, fragment: int, signer: Signer, tenant: str
+    ) -> None:
+        self._signed_runs.keep(
+            message.run_id, fragment, signer, message.inputs, tenant, self._revisions
         )
 
     def _predicted(self, spec: WorkflowSpec, inputs: dict[str, Any]) -> tuple[float, ...]:
@@ -225,7 +265,9 @@ class FuserLoop:
         inputs = check_inputs(spec, codec.decode(message.inputs))
         signer = self._signers.get(spec.id)
         if signer is None:
-            signer = self._signers[spec.id] = Signer(spec, self._fingerprint)
+            signer = self._signers[spec.id] = Signer(
+                spec, self._fingerprint, self._values.hashing
+            )
         return spec, inputs, signer
 
     def _refuse(self, message: Submit, client: Endpoint, error: ErrorInfo) -> None:

@@ -332,7 +332,7 @@ class HostLoop:
         if len(data) > INLINE_LIMIT_BYTES:
             self._carriers.submit(self._succeed_large, work, outcome, data, meta)
         else:
-            value = Value(codec.digest(data), len(data), inline=data)
+            value = Value(self._values.hashing.digest(data), len(data), inline=data)
             self._report(self._success(work, outcome, value, meta))
 
     def _succeed_large(

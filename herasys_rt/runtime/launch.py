@@ -161,6 +161,7 @@ class Runtime:
                 str(self._run_dir),
                 self._tcp_host,
                 self._profile,
+                self._config.scheduler.fusion_hash,
             )
         )
         self._scheduler.watch_fuser.remote([self._fuser])
@@ -189,6 +190,7 @@ class Runtime:
                 self._dsn,
                 str(self._run_dir),
                 self._tcp_host,
+                self._config.scheduler.fusion_hash,
             )
         )
         self._hosts.append((pool, index, host))

@@ -15,7 +15,7 @@ import numpy as np
 
 from herasys_rt.core.values import INLINE_LIMIT_BYTES, Value
 from herasys_rt.errors import EnvironmentFaultError
-from herasys_rt.graph import codec
+from herasys_rt.graph.hashing import SHA256, Hash
 from herasys_rt.ids import new_id
 
 
@@ -66,10 +66,15 @@ def read_ref(ref: Any) -> bytes:
 
 
 class ValueStore(Protocol):
-    """Where a host or fuser puts and gets values."""
+    """Where a host or fuser puts and gets values; ``hashing`` names them."""
 
-    def pack(self, data: bytes) -> Value:
-        """The `Value` of encoded bytes, stored away when they are large."""
+    hashing: Hash
+
+    def pack(self, data: bytes, digest: bytes | None = None) -> Value:
+        """The `Value` of encoded bytes, stored away when they are large.
+
+        ``digest`` is their name when it is known, which spares hashing them.
+        """
         ...
 
     def unpack(self, value: Value) -> bytes:
@@ -80,9 +85,12 @@ class ValueStore(Protocol):
 class InlineValues:
     """Keeps every value inline; for processes without Ray and for tests."""
 
-    def pack(self, data: bytes) -> Value:
+    def __init__(self, hashing: Hash = SHA256) -> None:
+        self.hashing = hashing
+
+    def pack(self, data: bytes, digest: bytes | None = None) -> Value:
         """See `ValueStore`."""
-        return Value(codec.digest(data), len(data), inline=data)
+        return Value(digest or self.hashing.digest(data), len(data), inline=data)
 
     def unpack(self, value: Value) -> bytes:
         """See `ValueStore`. Errors: `EnvironmentFaultError` for a placed value."""
@@ -97,13 +105,15 @@ class InlineValues:
 class RayValues:
     """Keeps large values in Ray's store, in the hands of the scheduler actor."""
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, hashing: Hash = SHA256) -> None:
         self._scheduler = scheduler
+        self.hashing = hashing
 
-    def pack(self, data: bytes) -> Value:
+    def pack(self, data: bytes, digest: bytes | None = None) -> Value:
         """See `ValueStore`. Blocks a few milliseconds for a large value."""
+        name = digest or self.hashing.digest(data)
         if len(data) <= INLINE_LIMIT_BYTES:
-            return Value(codec.digest(data), len(data), inline=data)
+            return Value(name, len(data), inline=data)
         import ray
         from ray import exceptions
 
@@ -118,7 +128,7 @@ class RayValues:
                 hint="Give Ray's object store more memory (ray.object_store_mb).",
                 code="value_store",
             ) from e
-        return Value(codec.digest(data), len(data), place=place)
+        return Value(name, len(data), place=place)
 
     def unpack(self, value: Value) -> bytes:
         """See `ValueStore`. Errors: `EnvironmentFaultError` when it was lost."""

@@ -16,9 +16,10 @@ from herasys_rt.core.commands import RefuseRun
 from herasys_rt.core.journal import JournalWriter
 from herasys_rt.core.kernel import State, counters, handle
 from herasys_rt.core.values import Value
-from herasys_rt.errors import InputError
+from herasys_rt.errors import ErrorInfo, InputError
 from herasys_rt.graph import codec
 from herasys_rt.graph.facts import facts_of
+from herasys_rt.graph.hashing import SHA256, Hash
 from herasys_rt.graph.labels import checked_labels
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.graph.validation import check_inputs, validate_spec
@@ -29,6 +30,8 @@ from herasys_rt.messages import (
     Cancel,
     Catalogue,
     Close,
+    ExplainReply,
+    ExplainRequest,
     ForgetClient,
     FuserLost,
     FuserReady,
@@ -80,6 +83,7 @@ class SchedulerLoop:
         objects: ObjectHold,
         journal: JournalWriter | None = None,
         clock: Callable[[], float] = time.monotonic,
+        hashing: Hash = SHA256,
     ) -> None:
         self._state = state
         self._inbox = inbox
@@ -87,6 +91,7 @@ class SchedulerLoop:
         self._objects = objects
         self._journal = journal
         self._clock = clock
+        self._hashing = hashing
         self._start_s = clock()
         self._clients: dict[str, Endpoint] = {}
         self._tenants: dict[str, str] = {}
@@ -116,6 +121,7 @@ class SchedulerLoop:
             Ping: self._ping,
             Goodbye: lambda m: self._client_gone(m.client),
             StatusRequest: self._status_request,
+            ExplainRequest: self._explain_request,
             HostReady: self._host_ready,
             HostFailed: self._host_failed,
             HostLost: self._host_lost,
@@ -124,6 +130,7 @@ class SchedulerLoop:
             FuserLost: self._fuser_lost,
             Stop: self._stop,
             events.SpecRegistered: self._register,
+            events.CollectionChanged: self._collection_changed,
         }
         for declared in pools:
             self.apply(declared)
@@ -273,7 +280,7 @@ class SchedulerLoop:
                 run_id=message.run_id,
                 fragment=message.fragment,
                 spec_id=message.spec_id,
-                inputs=Value(codec.digest(data), len(data), inline=data),
+                inputs=Value(self._hashing.digest(data), len(data), inline=data),
                 facts={} if spec is None else facts_of(spec, codec.decode(data)),
                 parents=message.parents,
                 stream=message.stream,
@@ -301,7 +308,7 @@ class SchedulerLoop:
                 spec_id=message.spec_id,
                 client=message.client,
                 tenant=self._tenants[message.client],
-                inputs=Value(codec.digest(data), len(data), inline=data),
+                inputs=Value(self._hashing.digest(data), len(data), inline=data),
                 stream=message.stream,
                 priority=message.priority,
                 deadline_s=message.deadline_s,
@@ -391,13 +398,33 @@ class SchedulerLoop:
 
     def _tell_catalogue(self) -> None:
         if self._fuser is not None:
-            self._outbox.post(self._fuser, Catalogue(self.roster.facts()))
+            self._outbox.post(self._fuser, self._catalogue())
+
+    def _catalogue(self) -> Catalogue:
+        return Catalogue(self.roster.facts(), dict(self._state.revisions))
+
+    def _collection_changed(self, event: events.CollectionChanged) -> None:
+        self.apply(event)
+        if self._fuser is not None:
+            self._outbox.post(self._fuser, event)
 
     # --- status ---------------------------------------------------------------------
     def _status_request(self, message: StatusRequest) -> None:
         endpoint = self._clients.get(message.client)
         if endpoint is not None:
             self._outbox.post(endpoint, StatusReply(self.status()))
+
+    def _explain_request(self, message: ExplainRequest) -> None:
+        """It came past the fuser, who alone could tell."""
+        endpoint = self._clients.get(message.client)
+        if endpoint is not None:
+            away = ErrorInfo(
+                "runtime_state",
+                "the fuser, which knows how runs were signed, is away",
+                "Ask again in a few seconds; runs that come meanwhile are not signed.",
+                retryable=True,
+            )
+            self._outbox.post(endpoint, ExplainReply(message.question, error=away))
 
     def status(self) -> dict[str, Any]:
         """Pools, counters and links as plain data."""

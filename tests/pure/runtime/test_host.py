@@ -52,6 +52,7 @@ class Far(InlineValues):
     """Values that lie elsewhere: reading one waits for leave, and may fail."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked = threading.Event()
         self.leave = threading.Event()
         self.error: Exception | None = None
