@@ -49,10 +49,11 @@ from herasys_rt.graph.signature import Signer
 
 MIXED, HOT = Load("mixed", 0.10, 90), Load("hot", 0.70, 92)
 """With these seeds the first runs, those of ``--quick``, repeat as much as the rest."""
-FULL = {MIXED: Effort(4, 50), HOT: Effort(2, 50)}
+FULL = {MIXED: Effort(3, 50), HOT: Effort(2, 30)}
 QUICK = {MIXED: Effort(1, 40), HOT: Effort(1, 30)}
 SIGNATURES = 1_000_000
 PORTION = 10_000
+BOUNDS = KernelConfig()
 _LARGE = (10_900, 384)
 """Vectors of MiniLM: 16 MiB."""
 _REPEATS = 5
@@ -88,7 +89,7 @@ def mb_per_s(hashing: Hash) -> float:
 
 # --- the table ----------------------------------------------------------------------
 def million(
-    signatures: int = SIGNATURES, bounds: KernelConfig = KernelConfig()
+    signatures: int = SIGNATURES, bounds: KernelConfig = BOUNDS
 ) -> dict[str, float]:
     """Distinct signatures through a `FusionTable` with the bounds of a kernel."""
     table = FusionTable(Ledger(), bounds.reuse_max_bytes, bounds.reuse_max_entries)
