@@ -49,8 +49,8 @@ from herasys_rt.graph.signature import Signer
 
 MIXED, HOT = Load("mixed", 0.10, 90), Load("hot", 0.70, 92)
 """With these seeds the first runs, those of ``--quick``, repeat as much as the rest."""
-FULL = {MIXED: Effort(3, 50), HOT: Effort(2, 30)}
-QUICK = {MIXED: Effort(1, 40), HOT: Effort(1, 30)}
+FULL = {MIXED: Effort(3, 50), HOT: Effort(2, 60)}
+QUICK = {MIXED: Effort(1, 30), HOT: Effort(1, 40)}
 SIGNATURES = 1_000_000
 PORTION = 10_000
 BOUNDS = KernelConfig()
@@ -198,13 +198,14 @@ def measure(quick: bool) -> dict[str, Any]:
     hashes = {name: round(mb_per_s(one), 1) for name, one in HASHES.items()}
     rate, table = signatures_per_s(), million()
     signing_ms = 1e3 * len(chain.spec.nodes) / rate
-    path = control(*((6, 2000) if quick else (20, 4000)))
+    path = control(*((5, 1500) if quick else (20, 4000)))
     loads = engines.measure(QUICK if quick else FULL)
-    mixed, hot = loads[MIXED.name], loads[HOT.name]
+    mixed, hot = engines.figures(loads[MIXED.name]), engines.figures(loads[HOT.name])
+    between = [round(x, 4) for x in engines.ratio_interval(loads[MIXED.name])]
     return {
         "signatures_per_s": round(rate),
         "hash_mb_per_s": hashes,
-        "mixed": mixed,
+        "mixed": {**mixed, "interval": between},
         "hot": hot,
         "executed_share": mixed["executed_share"],
         "control_cpu_ms_added": round(path["cpu_ms_added"]["mean"] + signing_ms, 4),

@@ -44,8 +44,9 @@ def test_figures_hold_the_gain_against_what_is_there_twice():
     )
     told = engines.figures(blocks)
     assert told["ratio"] == 1.25
-    assert told["interval"] == [1.25, 1.25]
+    assert engines.ratio_interval(blocks) == pytest.approx((1.25, 1.25))
     assert told["w"] == 0.28
+    assert told["cpu_ratio"] == 1.25
     assert told["bound"] == pytest.approx(1.3889)
     assert told["share_of_bound"] == 0.9
     assert told["executed_share"] == 0.75
