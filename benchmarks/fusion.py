@@ -47,7 +47,7 @@ from herasys_rt.core.values import Value
 from herasys_rt.graph.hashing import HASHES, Hash
 from herasys_rt.graph.signature import Signer
 
-MIXED, HOT = Load("mixed", 0.10, 90), Load("hot", 0.70, 92)
+MIXED, HOT = Load("mixed", 0.10, 90), Load("hot", 0.70, 72)
 """With these seeds the first runs, those of ``--quick``, repeat as much as the rest."""
 FULL = {MIXED: Effort(3, 50), HOT: Effort(2, 60)}
 QUICK = {MIXED: Effort(1, 30), HOT: Effort(1, 40)}
