@@ -1,4 +1,4 @@
-"""What every benchmark and the tests share: data sets, the machine, figures, output."""
+"""What every benchmark and the tests share: data sets, the machine, output."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import argparse
 import json
 import os
 import platform
-import random
-import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +15,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 DATA_VARIABLE = "BENCH_DATA_DIR"
 DEFAULT_DATA = "../shared/data"
-_RESAMPLES = 2000
 
 
 def data_dir() -> Path:
@@ -102,40 +99,3 @@ def emit(figures: Mapping[str, Any], json_path: str | None) -> None:
     path = Path(json_path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-
-
-def percentile(values: Sequence[float], q: float) -> float:
-    """The ``q``-th percentile (0-100), linear between neighbours. ``values`` not empty."""
-    if not values:
-        raise ValueError("no values, no percentile")
-    if not 0 <= q <= 100:
-        raise ValueError(f"a percentile is between 0 and 100, not {q}")
-    ranked = sorted(values)
-    spot = (len(ranked) - 1) * q / 100
-    below = int(spot)
-    above = min(below + 1, len(ranked) - 1)
-    return ranked[below] + (ranked[above] - ranked[below]) * (spot - below)
-
-
-def summary(values: Sequence[float]) -> dict[str, float]:
-    """``mean, p50, p95, p99`` of values, in their unit."""
-    return {
-        "mean": statistics.fmean(values),
-        "p50": percentile(values, 50),
-        "p95": percentile(values, 95),
-        "p99": percentile(values, 99),
-    }
-
-
-def interval(
-    values: Sequence[float], confidence: float = 0.95, seed: int = 0
-) -> tuple[float, float]:
-    """A bootstrap confidence interval of the mean; the same for the same values."""
-    if len(values) < 2:
-        raise ValueError("an interval needs at least two values")
-    draw = random.Random(seed)
-    means = [
-        statistics.fmean(draw.choices(values, k=len(values))) for _ in range(_RESAMPLES)
-    ]
-    tail = (1 - confidence) / 2 * 100
-    return percentile(means, tail), percentile(means, 100 - tail)

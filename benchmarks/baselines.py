@@ -25,7 +25,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 from typing import Any, NamedTuple
 
-from benchmarks._common import emit, facts, percentile, standard_arguments
+from benchmarks._common import emit, facts, standard_arguments
+from herasys_rt.figures import percentile
 from herasys_rt.policies.presets import preset
 from herasys_rt.sim.clusters import cluster
 from herasys_rt.sim.experiment import Experiment, simulate

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 import msgspec
 import psutil
 
-from benchmarks._common import emit, facts, percentile, standard_arguments
+from benchmarks._common import emit, facts, standard_arguments
 from herasys_rt import connect
 from herasys_rt.client.client import Client
 from herasys_rt.config import Config, default_config
@@ -50,6 +50,7 @@ from herasys_rt.costs.profile import Point, PoolProfile, Profile, VerbProfile
 from herasys_rt.costs.profile_fits import fit_batch, fit_steps
 from herasys_rt.dsl import workflow
 from herasys_rt.engines import prompting
+from herasys_rt.figures import percentile
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.ingestion import ingest_spec
 from herasys_rt.policies.presets import preset

@@ -2,7 +2,8 @@
 
 A closed loop of three-node runs (embed, search, generate; a tenth of them repeats of the
 newest ones) over pools of a testbed, the kernel alone: no engine, no clock, no journal.
-An event is one item's outcome or one reveal (a run's arrival reveals its graph). Ordering
+An event is one item's outcome or one reveal (a run's arrival reveals its graph). Every
+value is another one, so that work is looked up by value and only repeats fuse. Ordering
 ``fcfs``, fusion table on, invariant validation off; garbage collection as in the
 scheduler's process. Prints one JSON object:
 
@@ -22,7 +23,7 @@ import time
 from collections import deque
 from typing import Any
 
-from benchmarks._common import emit, facts, percentile, standard_arguments
+from benchmarks._common import emit, facts, standard_arguments
 from herasys_rt import policies
 from herasys_rt.core.commands import FinishRun, StartBatch, WorkItem
 from herasys_rt.core.events import (
@@ -36,6 +37,7 @@ from herasys_rt.core.events import (
 from herasys_rt.core.kernel import KernelConfig, State, handle, new_state
 from herasys_rt.core.policy import PolicyNames
 from herasys_rt.core.values import Value
+from herasys_rt.figures import percentile
 from herasys_rt.workloads import Job, workload
 from herasys_rt.workloads.specs import Specs
 
@@ -72,7 +74,6 @@ class Loop:
         self._waiting = 0
         # Made ahead: they are the client's and the fuser's work.
         self._arrivals = deque(_arrivals(active // NODES + events // 2 + 1))
-        self._value = Value(b"\0" * 32, 0, b"")
         for pool, instances, slots in POOLS:
             self._tell(pool)
             for i in range(instances):
@@ -88,7 +89,8 @@ class Loop:
             self._tell(self._arrivals.popleft())
             return
         instance, item = self._running.popleft()
-        self._tell(ItemFinished(item.flight, item.attempt, instance, self._value, 0.1))
+        value = Value(item.flight.to_bytes(32), 0, b"")
+        self._tell(ItemFinished(item.flight, item.attempt, instance, value, 0.1))
 
     def _tell(self, event: Event) -> None:
         self._now += 1e-4
@@ -121,6 +123,8 @@ def _arrivals(runs: int) -> list[RunSubmitted]:
                 Value(b"", len(piece.inputs), piece.inputs),
                 piece.signatures,
                 piece.collections,
+                seeds=piece.seeds,
+                own_collections=piece.own_collections,
             )
         )
     return told

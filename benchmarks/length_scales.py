@@ -22,7 +22,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from benchmarks._common import emit, facts, percentile, standard_arguments
+from benchmarks._common import emit, facts, standard_arguments
+from herasys_rt.figures import percentile
 from herasys_rt.policies.presets import preset
 from herasys_rt.sim.clusters import cluster
 from herasys_rt.sim.compare import simulate_all

@@ -18,11 +18,12 @@ from typing import Any
 
 import psutil
 
-from benchmarks._common import emit, facts, percentile, standard_arguments
+from benchmarks._common import emit, facts, standard_arguments
 from herasys_rt import connect
 from herasys_rt.client.client import Client
 from herasys_rt.config import Config, PoolConfig
 from herasys_rt.dsl import workflow
+from herasys_rt.figures import percentile
 from operators import embed, generate, retrieve
 
 

@@ -53,7 +53,6 @@ from benchmarks._common import (
     facts,
     find_data,
     no_data,
-    percentile,
     standard_arguments,
 )
 from herasys_rt.config import EngineName, PoolConfig, Resource
@@ -69,6 +68,7 @@ from herasys_rt.engines.rerank.late_interaction import (
 )
 from herasys_rt.engines.sentence_model import SentenceModel, prefixes
 from herasys_rt.errors import error_from_info
+from herasys_rt.figures import percentile
 from herasys_rt.runtime.registry import create_engine
 
 DATA = ("retrieval", "cranfield")

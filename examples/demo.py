@@ -26,11 +26,11 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from benchmarks._common import summary as distribution
 from examples.stdlib_docs import QUESTIONS, gather, sample
 from examples.stdlib_rag import COLLECTION, rag
 from herasys_rt import Client, HerasysError, connect, load_config, workflow
 from herasys_rt.client.run import Run
+from herasys_rt.figures import distribution
 from operators import ingest
 
 SAMPLE_CHUNKS = 1000

@@ -181,6 +181,13 @@ class Catalogue(msgspec.Struct, frozen=True, tag=True):
     revisions: dict[str, int] = {}
 
 
+class Lengths(msgspec.Struct, frozen=True, tag=True):
+    """Outputs of language models that ended since the last one: (model as the node named
+    it, operator, tokens) each, in their order."""
+
+    outputs: tuple[tuple[str | None, str, int], ...]
+
+
 # --- scheduler -> host --------------------------------------------------------------
 class Named(msgspec.Struct, frozen=True, tag=True):
     """The name the scheduler gave to this incarnation of the host."""
@@ -329,6 +336,7 @@ ToFuser = (
     | events.SpecRegistered
     | events.CollectionChanged
     | Catalogue
+    | Lengths
     | ForgetClient
     | Stop
 )

@@ -197,7 +197,8 @@ class Profiler:
         facts: dict[str, Any] = pool.get("facts") or {}
         room = int(facts.get("kv_capacity_tokens") or 0)
         budget = int(facts.get("max_num_batched_tokens") or _BUDGET)
-        context = int(facts.get("context_tokens") or _BUDGET)
+        told = int(facts.get("context_tokens") or 0)
+        context = told or _BUDGET
         call = calls.generate(pool["model"])
         slots = max(int(pool["slots"]), 1)
         template = self._template_tokens(call)
@@ -235,6 +236,7 @@ class Profiler:
             kv_bytes_per_token=_kv_bytes(str(pool["model"])),
             token_budget=budget,
             token_edge=fit.edge,
+            context_tokens=told,
         )
 
     def _template_tokens(self, call: calls.AnyWorkflow) -> int:
@@ -280,7 +282,7 @@ class Profiler:
 
     def _retrieval(self, _pool: dict[str, Any]) -> list[VerbProfile]:
         self._fill()
-        verbs = [_fitted("pg.write", self._writes())]
+        verbs = [_fitted("pg.write", self._writes()), _fitted("pg.delete", self._deletes())]
         for verb, operator in (
             ("pg.search", "retrieve"),
             ("pg.text", "search_text"),
@@ -300,7 +302,7 @@ class Profiler:
         if self.collection:
             return
         collection = new_id("herasys-profile")
-        self._write(collection, 2 * max(self.effort.texts))
+        self._write(collection, _documents(2 * max(self.effort.texts)))
         self.collection = collection
 
     def _writes(self) -> list[Point]:
@@ -308,15 +310,25 @@ class Profiler:
         rounds = range(self.effort.repeats)
         return [
             _point(
-                [self._write(self.collection, count) for _ in rounds], "store@1", count, 0
+                [self._write(self.collection, _documents(count)) for _ in rounds],
+                "store@1",
+                count,
+                0,
             )
             for count in counts
         ]
 
-    def _write(self, collection: str, documents: int) -> Sample:
-        given = [
-            {"id": new_id("document"), "text": self.texts.of(60)} for _ in range(documents)
-        ]
+    def _deletes(self) -> list[Point]:
+        """Documents of its own, so that searches find as many as before."""
+        names = _documents(3 * self.effort.repeats)
+        self._write(self.collection, names)
+        call = calls.delete(self.collection)
+        samples = [self._run(call, [{"source": name}])[0] for name in names]
+        return [_point(samples, "delete@1", 1, 0)]
+
+    def _write(self, collection: str, documents: Sequence[str]) -> Sample:
+        """Store a new text as each of these documents."""
+        given = [{"id": name, "text": self.texts.of(60)} for name in documents]
         call = calls.ingest()
         inputs = {"documents": given, "collection": collection}
         return self._run(call, [inputs])[0]
@@ -359,6 +371,7 @@ class Profiler:
                 for _ in range(self.effort.repeats + 1)
             ]
             points.append(_point(samples[1:], "chunk@1", 1, length))
+        self.say("python.call is left out: a tool takes what its function takes")
         return [_fitted("text.chunk", points)]
 
     def _run(
@@ -379,6 +392,10 @@ def _doubling(most: int) -> list[int]:
     while counts[-1] * 2 < most:
         counts.append(counts[-1] * 2)
     return [*counts, most] if most > 1 else counts
+
+
+def _documents(count: int) -> list[str]:
+    return [new_id("document") for _ in range(count)]
 
 
 def _point(samples: Sequence[Sample], operator: str, items: int, tokens: int) -> Point:

@@ -114,6 +114,17 @@ def chunk() -> AnyWorkflow:
     return declared
 
 
+def delete(collection: str) -> AnyWorkflow:
+    """The document ``source`` out of ``collection``."""
+    operator = find_operator("delete@1")
+
+    @workflow(name="herasys.profile.delete")
+    def declared(source: str) -> Any:
+        return operator(source=source, collection=collection)
+
+    return declared
+
+
 def ingest() -> AnyWorkflow:
     """``documents`` into ``collection``."""
     return Workflow[...](ingest_spec(), __name__, "ingest")

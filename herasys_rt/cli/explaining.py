@@ -89,6 +89,8 @@ def _show(output: Output, found: Explanation) -> None:
     from rich import box
     from rich.table import Table
 
+    from herasys_rt.graph.explain import revision_words
+
     console = output.console
     console.print(f"Node {found.node} of {found.run_id}", highlight=False, markup=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -97,7 +99,7 @@ def _show(output: Output, found: Explanation) -> None:
     for field in found.fields:
         table.add_row(field.name, _plain(field.shown))
     for name, revision in found.collections.items():
-        table.add_row(_plain(f"collection {name}"), f"revision {revision}")
+        table.add_row(_plain(f"collection {name}"), revision_words(revision))
     console.print(table)
     if found.obstacle:
         console.print(found.obstacle, highlight=False, markup=False)

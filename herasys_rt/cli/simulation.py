@@ -59,7 +59,7 @@ def simulate(
 
     herasys simulate -w bfcl -c hetero-2 --compare fcfs,workflow_fcfs,llf,atlas
 
-    herasys simulate -w rag --profile profile.yaml --concurrency 8
+    herasys simulate -w web --profile profile.yaml --concurrency 8
     """
     with Output(json) as output:
         from herasys_rt.sim.experiment import Experiment, Load

@@ -56,7 +56,7 @@ PlacementOption = Annotated[
         "--placement",
         metavar="NAME",
         help="On which instance: least_loaded (what it is without this option), "
-        "round_robin.",
+        "least_reserved, round_robin.",
         show_default=False,
     ),
 ]

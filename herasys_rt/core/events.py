@@ -92,13 +92,23 @@ class RunSubmitted(msgspec.Struct, frozen=True, tag=True):
     seconds: tuple[float, ...] = ()
     """Predicted per node, in spec order, below 0 where nothing is known of one; empty:
     nothing is predicted."""
+    kv_tokens: tuple[int, ...] = ()
+    """Tokens per node whose keys and values its engine is predicted to hold, prompt and
+    output, in spec order; empty: nothing is predicted."""
+    seeds: tuple[bytes, ...] = ()
+    """Per node, in spec order: the digest of all that decides its value except outputs of
+    nodes and the item of an element (``b""`` = may not fuse); empty: nothing fuses by
+    value."""
+    own_collections: tuple[tuple[str, ...], ...] = ()
+    """Per node, in spec order: the collections that it reads itself; empty: none does."""
 
 
 class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
     """An agent reveals the next piece of its graph: the nodes of ``spec_id``.
 
     ``fragment`` is numbered by the agent's client from 0 and taken once. ``inputs``,
-    ``signatures``, ``collections``, ``facts`` and ``seconds`` are as in `RunSubmitted`.
+    ``signatures``, ``collections``, ``facts``, ``seconds``, ``kv_tokens``, ``seeds`` and
+    ``own_collections`` are as in `RunSubmitted`.
     ``parents`` are (fragment, node id) whose results the values came from. Answered by
     `FinishFragment`; a fragment that fails does not fail the run.
     """
@@ -113,6 +123,9 @@ class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
     parents: tuple[tuple[int, str], ...] = ()
     stream: bool = False
     seconds: tuple[float, ...] = ()
+    kv_tokens: tuple[int, ...] = ()
+    seeds: tuple[bytes, ...] = ()
+    own_collections: tuple[tuple[str, ...], ...] = ()
 
 
 class FragmentCancelled(msgspec.Struct, frozen=True, tag=True):
@@ -164,6 +177,7 @@ class ItemFinished(msgspec.Struct, frozen=True, tag=True):
 
     ``meta`` is opaque to the kernel (usage, sources). ``revisions`` holds, for each
     collection read or written, the revision seen in the same transaction.
+    ``output_tokens`` are those that a language model gave (0: none did).
     """
 
     flight: int
@@ -174,6 +188,7 @@ class ItemFinished(msgspec.Struct, frozen=True, tag=True):
     meta: bytes = b""
     revisions: dict[str, int] = {}
     truncated: bool = False
+    output_tokens: int = 0
 
 
 class ItemFailed(msgspec.Struct, frozen=True, tag=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from herasys_rt.core import relatives
 from herasys_rt.core.commands import AbortItem, AddSubscriber, Subscriber
-from herasys_rt.core.fusion import Key, Result, Revisions
+from herasys_rt.core.fusion import Claim, Key, Result, Revisions
 from herasys_rt.core.heap import IndexedHeap
 from herasys_rt.core.payloads import payload_of
 from herasys_rt.core.state import (
@@ -17,6 +17,7 @@ from herasys_rt.core.state import (
 )
 from herasys_rt.core.timers import clear_timer
 from herasys_rt.core.transitions import FINISHED, move
+from herasys_rt.core.value_keys import value_key_of
 
 _STANDING: dict[str, NodeState] = {
     "waiting": "waiting",
@@ -44,6 +45,8 @@ def launch(
         plan.options[position],
         revisions if key is None else key[1],
     )
+    if node.fragment.kv_tokens:
+        flight.kv_tokens = node.fragment.kv_tokens[position]
     state.next_flight += 1
     state.flights[flight.id] = flight
     if key is not None:
@@ -51,13 +54,30 @@ def launch(
     _seat(flight, node)
 
 
-def join(state: State, flight: Flight, node: Node) -> None:
-    """Make a waiting node a member of a live flight."""
+def join(state: State, flight: Flight, node: Node, key: Key) -> None:
+    """Make a waiting node a member of the live flight that its key leads to."""
+    claim = next((each for each in flight.claims if each.key == key), None)
+    _join(state, flight, node, claim)
+
+
+def adopt(state: State, flight: Flight, members: list[Node], claim: Claim) -> None:
+    """Make the members of a retired flight members of a live one that computes the same
+    value; ``claim`` is what they came with. Its key leads to the live one from now on."""
+    flight.claims = (*flight.claims, claim)
+    if claim.key is not None:
+        state.table.register(claim.key, flight)
+    for node in members:
+        _join(state, flight, node, claim)
+
+
+def _join(state: State, flight: Flight, node: Node, claim: Claim | None) -> None:
     leader = flight.leader
     if leader is not None:
         node.fused_into = leader.label
+    node.claim = claim
     _seat(flight, node)
-    move(node, "joined", state.now)
+    if node.state != "joined":
+        move(node, "joined", state.now)
     if flight.state == "queued":
         _rank_joiner(state, flight, node)
     elif flight.batch is not None and listens(node):
@@ -93,8 +113,7 @@ def leave(state: State, node: Node, to: NodeState) -> None:
 
 def drop(state: State, flight: Flight) -> None:
     """A flight nobody wants: forgotten, or aborted when it holds a slot."""
-    if flight.key is not None:
-        state.table.forget(flight.key, flight)
+    state.table.forget(flight)
     clear_timer(state, flight)
     if flight.batch is not None:
         flight.state = "aborting"
@@ -107,8 +126,7 @@ def drop(state: State, flight: Flight) -> None:
 
 def retire(state: State, flight: Flight) -> list[Node]:
     """End a flight that is in no queue and no slot; gives its members, now without it."""
-    if flight.key is not None:
-        state.table.forget(flight.key, flight)
+    state.table.forget(flight)
     del state.flights[flight.id]
     flight.state = "done"
     members = list(flight.members.values())
@@ -139,6 +157,8 @@ def detach(state: State, flight: Flight) -> Flight:
         leader=flight.leader,
         options=flight.options,
         revisions=flight.revisions,
+        value_key=flight.value_key,
+        claims=flight.claims,
         members=flight.members,
         seats=flight.seats,
         attempt=flight.attempt,
@@ -147,6 +167,7 @@ def detach(state: State, flight: Flight) -> Flight:
         arrival=flight.arrival,
         payload=flight.payload,
         queued_s=flight.queued_s,
+        kv_tokens=flight.kv_tokens,
     )
     state.next_flight += 1
     state.flights[heir.id] = heir
@@ -157,8 +178,8 @@ def detach(state: State, flight: Flight) -> Flight:
     flight.members = {}
     flight.leader = None
     drop(state, flight)
-    if heir.key is not None:
-        state.table.register(heir.key, heir)
+    for key in heir.all_keys():
+        state.table.register(key, heir)
     return heir
 
 
@@ -173,6 +194,7 @@ def capture(state: State, feeder: Node) -> None:
     flight.payload = payload = payload_of(feeder)
     for value in payload.placed:
         state.ledger.acquire(value)
+    flight.value_key = value_key_of(state, feeder, flight)
     state.agenda.append(flight)
     if len(flight.members) > 1:
         for node in list(flight.members.values()):

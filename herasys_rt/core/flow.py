@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from herasys_rt.core import flights, relatives
 from herasys_rt.core.conditions import Verdict, judge, length_of
-from herasys_rt.core.fusion import Entry, Key
+from herasys_rt.core.fusion import Entry, Key, Listed, Result
 from herasys_rt.core.plan import Area
 from herasys_rt.core.state import Ending, Fragment, Node, State, Template
 from herasys_rt.core.transitions import FINISHED, move
@@ -78,14 +78,14 @@ def begin(state: State, node: Node, news: list[Node]) -> None:
         return
     fragment, position = node.fragment, node.position
     key = fragment.keys[position] if node.element < 0 else None
-    entry = completed(state, node, key)
-    if entry is not None:
-        take(state, node, entry)
+    listed = completed(state, node, key)
+    if listed is not None:
+        take(state, node, listed.entry, listed.result)
         flights.prune(state, node)
         return
     twin = state.table.live.get(key) if key is not None else None
-    if twin is not None:
-        flights.join(state, twin, node)
+    if twin is not None and key is not None:
+        flights.join(state, twin, node, key)
     else:
         pools = fragment.plan.pools
         assert pools is not None
@@ -108,7 +108,7 @@ def wait(state: State, node: Node) -> None:
         flights.capture(state, node)
 
 
-def completed(state: State, node: Node, key: Key | None) -> Entry | None:
+def completed(state: State, node: Node, key: Key | None) -> Listed | None:
     """The completed result that a node may take. A node whose result is kept out of the
     cache takes none from there either."""
     if key is None or not node.fragment.plan.options[node.position].cache:
@@ -116,12 +116,12 @@ def completed(state: State, node: Node, key: Key | None) -> Entry | None:
     return state.table.result(key, state.now)
 
 
-def take(state: State, node: Node, entry: Entry) -> None:
-    """Give a waiting node a completed result."""
+def take(state: State, node: Node, entry: Entry, result: Result) -> None:
+    """Give a node that nobody works for a completed result."""
     state.table.pin(entry)
     state.ledger.acquire(entry.value)
     node.entry = entry
-    node.result = entry.result
+    node.result = result
     node.reused = True
     move(node, "succeeded", state.now)
     settled(state, node)

@@ -2,13 +2,16 @@
 
 A key is (signature, revisions of the collections it depends on). Nodes with equal keys
 are one piece of work: while a flight lives they join it, afterwards they take its result.
+A piece of work may have several keys: one by structure, known before anything ran, for
+each structure that leads to it, and one by value, known once its inputs are.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.values import Value
@@ -20,12 +23,17 @@ Revisions = tuple[tuple[str, int], ...]
 """(collection, revision) pairs by name."""
 
 Key = tuple[bytes, Revisions]
-"""(signature, revisions of the collections it depends on)."""
+"""(signature, revisions of the collections it depends on); by value: of those that the
+node reads itself."""
+
+_MOST_KEYS = 8
+"""So many keys lead to one completed result; a further one takes the place of the oldest
+by structure."""
 
 
 @dataclass(slots=True, eq=False)
 class Result:
-    """How a flight ended, shared by all its members.
+    """How a flight ended, shared by all its members that came with equal claims.
 
     ``exact`` says that everything it was made from had the revisions its key names;
     ``expires_s`` is when it stops being reusable (infinity: never). ``value`` is None
@@ -43,24 +51,49 @@ class Result:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
-    """A completed result in the table. ``pins`` counts nodes of active runs that hold it;
-    ``listed`` is False once a lookup can no longer find it."""
+class Claim:
+    """What the members of a flight that was merged into an equal one came with: their
+    structural key, the revisions it names, and what their inputs were made of.
 
-    key: Key
-    result: Result
+    ``exact`` and ``expires_s`` are those of these inputs. ``result`` is set when the
+    flight has succeeded: for these members.
+    """
+
+    key: Key | None
+    revisions: Revisions
+    exact: bool
+    expires_s: float
+    result: Result | None = None
+
+    def agrees(self, seen: Iterable[tuple[str, int]]) -> bool:
+        """Whether the revisions ``seen`` are the ones that the key names."""
+        return agree(self.key, self.revisions, seen)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A completed result in the table, under ``keys``: by none of them a lookup can find
+    it once they are gone. ``pins`` counts nodes of active runs that hold it."""
+
+    keys: list[Key]
     value: Value
     size: int
     pins: int = 0
-    listed: bool = True
+
+
+class Listed(NamedTuple):
+    """What the table has for a key: an entry, as a result with that key's expiry."""
+
+    entry: Entry
+    result: Result
 
 
 class FusionTable:
     """Live flights and completed results by key.
 
     Completed results are bounded by ``max_bytes`` and ``max_entries``; the least recently
-    used unpinned ones go first. A pinned entry is never evicted, so the bounds may be
-    exceeded by what active runs hold, and are met again when they end.
+    used unpinned ones go first, with all their keys. A pinned entry is never evicted, so
+    the bounds may be exceeded by what active runs hold, and are met again when they end.
     """
 
     __slots__ = (
@@ -68,6 +101,7 @@ class FusionTable:
         "_ledger",
         "bytes",
         "completed",
+        "entries",
         "live",
         "max_bytes",
         "max_entries",
@@ -75,76 +109,120 @@ class FusionTable:
 
     def __init__(self, ledger: Ledger, max_bytes: int, max_entries: int) -> None:
         self.live: dict[Key, Flight] = {}
-        self.completed: dict[Key, Entry] = {}
+        self.completed: dict[Key, Listed] = {}
+        self.entries = 0
         self.bytes = 0
         self.max_bytes = max_bytes
         self.max_entries = max_entries
-        self._idle: OrderedDict[Key, Entry] = OrderedDict()
+        self._idle: OrderedDict[Entry, None] = OrderedDict()
         self._ledger = ledger
 
-    def result(self, key: Key, now: float) -> Entry | None:
+    def result(self, key: Key, now: float) -> Listed | None:
         """The completed result of a key that has not expired at ``now``."""
-        entry = self.completed.get(key)
-        if entry is None:
+        listed = self.completed.get(key)
+        if listed is None:
             return None
-        if entry.result.expires_s <= now:
-            self._unlist(entry)
+        if listed.result.expires_s <= now:
+            self._unlist(key, listed.entry)
             return None
-        return entry
+        return listed
 
     def register(self, key: Key, flight: Flight) -> None:
         """From now on nodes with this key find the flight."""
         self.live[key] = flight
 
-    def forget(self, key: Key, flight: Flight) -> None:
-        """Nodes find the flight no longer; nothing happens when they did not."""
-        if self.live.get(key) is flight:
-            del self.live[key]
+    def forget(self, flight: Flight) -> None:
+        """Nodes find the flight no longer, by none of its keys; nothing happens when they
+        did not."""
+        live, key = self.live, flight.key
+        if key is not None and live.get(key) is flight:
+            del live[key]
+        key = flight.value_key
+        if key is not None and live.get(key) is flight:
+            del live[key]
+        for claim in flight.claims:
+            if claim.key is not None and live.get(claim.key) is flight:
+                del live[claim.key]
 
-    def store(self, key: Key, result: Result, value: Value, now: float) -> Entry | None:
-        """Keep a completed result; None when an equal one stands already, or when this
-        one alone exceeds ``max_bytes``.
+    def store(
+        self, found: list[tuple[Key, Result]], value: Value, size: int, now: float
+    ) -> Entry | None:
+        """Keep a completed result of ``size`` bytes under each of the keys ``found`` that
+        has none yet; None when none is left, or when it alone exceeds ``max_bytes``.
 
         The entry is unpinned, so the caller pins it for its members and then `trim`s.
         """
-        size = value.size + len(result.meta)
-        if size > self.max_bytes or self.result(key, now) is not None:
+        if size > self.max_bytes:
             return None
-        entry = Entry(key, result, value, size)
+        old, result_of = self.completed, self.result
+        found = [e for e in found if e[0] not in old or result_of(e[0], now) is None]
+        if not found:
+            return None
+        del found[_MOST_KEYS:]
+        entry = Entry([key for key, _ in found], value, size)
+        for key, result in found:
+            self.completed[key] = Listed(entry, result)
         self._ledger.acquire(value)
-        self.completed[key] = entry
-        self._idle[key] = entry
-        self.bytes += entry.size
+        self._idle[entry] = None
+        self.bytes += size
+        self.entries += 1
         return entry
+
+    def also(self, entry: Entry, key: Key, result: Result, now: float) -> None:
+        """List an entry under one more key, by structure; nothing happens when the key
+        has a result. The entry is listed under its key by value, which stands first."""
+        if self.result(key, now) is not None:
+            return
+        if len(entry.keys) >= _MOST_KEYS:
+            self._unlist(entry.keys[1], entry)
+        entry.keys.append(key)
+        self.completed[key] = Listed(entry, result)
 
     def pin(self, entry: Entry) -> None:
         """One more node of an active run holds the entry."""
         if not entry.pins:
-            self._idle.pop(entry.key, None)
+            self._idle.pop(entry, None)
         entry.pins += 1
 
     def unpin(self, entry: Entry) -> None:
         """One node less; the last one lets the entry age."""
         entry.pins -= 1
-        if not entry.pins and entry.listed:
-            self._idle[entry.key] = entry
+        if not entry.pins and entry.keys:
+            self._idle[entry] = None
 
     def trim(self) -> None:
         """Evict the least recently used unpinned entries until the bounds hold."""
         while self._idle and (
-            self.bytes > self.max_bytes or len(self.completed) > self.max_entries
+            self.bytes > self.max_bytes or self.entries > self.max_entries
         ):
-            _, entry = self._idle.popitem(last=False)
-            self._unlist(entry)
+            entry = next(iter(self._idle))
+            for key in list(entry.keys):
+                self._unlist(key, entry)
 
     def idle(self) -> list[Entry]:
         """Entries nobody pins, the next to be evicted first."""
-        return list(self._idle.values())
+        return list(self._idle)
 
-    def _unlist(self, entry: Entry) -> None:
-        """Take an entry out; the value goes when nodes that hold it are done too."""
-        del self.completed[entry.key]
-        self._idle.pop(entry.key, None)
-        self.bytes -= entry.size
-        entry.listed = False
-        self._ledger.release(entry.value)
+    def listed(self) -> list[Entry]:
+        """Every entry that a lookup can find, once each."""
+        return list(dict.fromkeys(each.entry for each in self.completed.values()))
+
+    def _unlist(self, key: Key, entry: Entry) -> None:
+        """Take a key out. With its last key the entry goes, and the value when nodes that
+        hold it are done too."""
+        del self.completed[key]
+        entry.keys.remove(key)
+        if not entry.keys:
+            self._idle.pop(entry, None)
+            self.bytes -= entry.size
+            self.entries -= 1
+            self._ledger.release(entry.value)
+
+
+def agree(key: Key | None, revisions: Revisions, seen: Iterable[tuple[str, int]]) -> bool:
+    """Whether the revisions ``seen`` are the ones that a key names: its own, or for
+    an element of a region those of the nodes that it serves."""
+    if key is None and not revisions:
+        return True
+    keyed = dict(revisions)
+    return all(keyed.get(name) == revision for name, revision in seen)

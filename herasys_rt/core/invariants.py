@@ -49,6 +49,8 @@ def capacity(state: State) -> Iterator[str]:
                     f"instance {instance.id} counts {instance.busy} busy slots, holds "
                     f"{len(batches)} batches and has {instance.slots}"
                 )
+            if instance.reserved != sum(flight.kv_tokens for flight in held):
+                yield f"instance {instance.id} counts {instance.reserved} reserved tokens"
             if (instance.id in pool.free) != (instance.busy < instance.slots):
                 yield f"instance {instance.id} is wrongly listed as free or not"
             sizes = Counter(id(f.batch) for f in held)
@@ -132,27 +134,43 @@ def table(state: State) -> Iterator[str]:
     for key, flight in fusion.live.items():
         if (
             state.flights.get(flight.id) is not flight
-            or flight.key != key
+            or key not in flight.all_keys()
             or flight.state in ("aborting", "done")
         ):
             yield f"the table lists flight {flight.id}, which is {flight.state}"
     for flight in state.flights.values():
-        listed = flight.key is not None and fusion.live.get(flight.key) is flight
-        if listed != (flight.key is not None and flight.state != "aborting"):
-            yield f"flight {flight.id} ({flight.state}) is listed wrongly"
+        for key in flight.all_keys():
+            listed = fusion.live.get(key) is flight
+            if listed != (flight.state != "aborting"):
+                yield f"flight {flight.id} ({flight.state}) is listed wrongly"
+        if flight.value_key is not None and flight.payload is None:
+            yield f"flight {flight.id} has a key by value before its inputs"
+        for node in flight.members.values():
+            if node.claim is not None and node.claim not in flight.claims:
+                yield f"{node.label} came to flight {flight.id} with another's claim"
     pins = Counter(id(node.entry) for node in every_node(state) if node.entry is not None)
     idle = {id(entry) for entry in fusion.idle()}
-    for entry in fusion.completed.values():
+    entries = fusion.listed()
+    for key, found in fusion.completed.items():
+        if found.entry.keys.count(key) != 1:
+            yield "an entry is found by a key that it has not"
+        if found.result.value is not found.entry.value:
+            yield "an entry is found with another value"
+    if len(entries) != fusion.entries:
+        yield f"the table counts {fusion.entries} entries of {len(entries)}"
+    if sum(len(entry.keys) for entry in entries) != len(fusion.completed):
+        yield "an entry has keys that do not lead to it"
+    for entry in entries:
         if entry.pins != pins[id(entry)]:
             yield f"an entry counts {entry.pins} pins of {pins[id(entry)]}"
-        if (id(entry) in idle) != (not entry.pins) or not entry.listed:
+        if (id(entry) in idle) != (not entry.pins):
             yield "an entry is wrongly listed as idle or not"
-    if len(idle) != sum(not entry.pins for entry in fusion.completed.values()):
+    if len(idle) != sum(not entry.pins for entry in entries):
         yield "the idle list holds more than the table"
-    size = sum(entry.size for entry in fusion.completed.values())
+    size = sum(entry.size for entry in entries)
     if size != fusion.bytes:
         yield f"the table counts {fusion.bytes} bytes of {size}"
-    over = size > fusion.max_bytes or len(fusion.completed) > fusion.max_entries
+    over = size > fusion.max_bytes or fusion.entries > fusion.max_entries
     if over and idle:
         yield f"the table exceeds its bounds with {len(idle)} entries to evict"
 
@@ -252,7 +270,7 @@ def _values(state: State) -> Iterator[Value]:
     for flight in state.flights.values():
         if flight.payload is not None:
             yield from _payload_values(flight.payload)
-    for entry in state.table.completed.values():
+    for entry in state.table.listed():
         yield entry.value
 
 

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from herasys_rt.core import agents, ends, flights, outcomes, pools, runs, timers
+from herasys_rt.core import (
+    agents,
+    ends,
+    flights,
+    matching,
+    outcomes,
+    pools,
+    runs,
+    timers,
+)
 from herasys_rt.core.commands import Command, ReleaseValue
 from herasys_rt.core.events import (
     ClientGone,
@@ -45,6 +54,8 @@ def handle(state: State, event: Event, now: float) -> list[Command]:
         state.now = now
     out = state.out = []
     _take(state, event)
+    if state.agenda:
+        matching.match(state)
     if state.endings:
         _end(state)
     if state.agenda:
@@ -68,6 +79,8 @@ def _take(state: State, event: Event) -> None:
             outcomes.item_started(state, event)
         case RunSubmitted():
             runs.submit(state, event)
+        case NodesRevealed():
+            agents.reveal(state, event)
         case ItemFailed():
             outcomes.item_failed(state, event)
         case ItemAborted():
@@ -88,8 +101,6 @@ def _take(state: State, event: Event) -> None:
             pools.declare(state, event)
         case PoolFailed():
             pools.pool_failed(state, event)
-        case NodesRevealed():
-            agents.reveal(state, event)
         case FragmentCancelled():
             agents.cancel(state, event)
         case RunClosed():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from herasys_rt.core import ends, flights, flow, remaining
 from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished, ItemStarted
-from herasys_rt.core.fusion import Entry, Result
+from herasys_rt.core.fusion import Entry, Key, Result, agree
 from herasys_rt.core.state import FOREVER, Flight, State
 from herasys_rt.core.timers import clear_timer, delay_s, set_timer
 from herasys_rt.core.transitions import move
@@ -34,6 +36,7 @@ def vacate(state: State, flight: Flight) -> str:
         clear_timer(state, flight)
     flight.batch = None
     del instance.flights[flight.id]
+    instance.reserved -= flight.kv_tokens
     batch.left -= 1
     if not batch.left:
         instance.busy -= 1
@@ -62,15 +65,16 @@ def item_finished(state: State, event: ItemFinished) -> None:
         state.ledger.discard(event.value)
         return
     instance = vacate(state, flight)
-    result = _result(state, flight, event, instance)
-    entry = _keep(state, flight, event, result)
+    lasts_s = _expiry(state, flight)
+    result = _result(flight, event, instance, lasts_s)
+    entry = _keep(state, flight, event, result, lasts_s)
     leader = flight.leader
     members = flights.retire(state, flight)
     if not members and entry is None:
         state.ledger.discard(event.value)
     for node in members:
         move(node, "succeeded", state.now)
-        node.result = result
+        node.result = node.claim.result if node.claim is not None else result
         state.ledger.acquire(event.value)
         if entry is not None:
             node.entry = entry
@@ -234,39 +238,58 @@ def revise(state: State, collection: str, revision: int) -> None:
         state.revisions[collection] = revision
 
 
-def _result(state: State, flight: Flight, event: ItemFinished, instance: str) -> Result:
-    payload = flight.payload
-    assert payload is not None
+def _expiry(state: State, flight: Flight) -> float:
+    """When a result that comes now stops being reusable, whatever it was made of."""
     ttl_s = flight.options.cache_ttl_s
     if ttl_s is None:
         ttl_s = state.config.reuse_ttl_s.get(flight.verb, FOREVER)
-    return Result(
+    return state.now + ttl_s
+
+
+def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) -> Result:
+    """The result for the flight's own members; sets the others' in their claims."""
+    payload, seen = flight.payload, event.revisions
+    assert payload is not None
+    result = Result(
         value=event.value,
         meta=event.meta,
-        exact=payload.exact and _as_keyed(flight, event.revisions),
-        expires_s=min(payload.expires_s, state.now + ttl_s),
+        exact=payload.exact
+        and (not seen or agree(flight.key, flight.revisions, seen.items())),
+        expires_s=min(payload.expires_s, lasts_s),
         instance=instance,
         queued_s=flight.queued_s,
         run_s=event.run_s,
         attempts=flight.attempt,
     )
-
-
-def _as_keyed(flight: Flight, revisions: dict[str, int]) -> bool:
-    """Whether the engine saw exactly the revisions that the key names: its own, or for
-    an element of a region those of the nodes that it serves."""
-    if not revisions or (flight.key is None and not flight.revisions):
-        return True
-    keyed = dict(flight.revisions)
-    return all(keyed.get(name) == seen for name, seen in revisions.items())
+    for claim in flight.claims:
+        claim.result = replace(
+            result,
+            exact=claim.exact and claim.agrees(seen.items()),
+            expires_s=min(claim.expires_s, lasts_s),
+        )
+    return result
 
 
 def _keep(
-    state: State, flight: Flight, event: ItemFinished, result: Result
+    state: State, flight: Flight, event: ItemFinished, result: Result, lasts_s: float
 ) -> Entry | None:
-    """Put a successful, complete, exact result into the reuse table."""
-    if flight.key is None or event.truncated or not result.exact:
+    """Put a successful, complete result into the reuse table under each of the flight's
+    keys for which it is exact."""
+    if event.truncated or not flight.options.cache:
         return None
-    if not flight.options.cache:
+    found: list[tuple[Key, Result]] = []
+    key, seen = flight.value_key, event.revisions
+    if key is not None and (not seen or agree(key, key[1], seen.items())):
+        lasting = result
+        if not result.exact or result.expires_s != lasts_s:
+            lasting = replace(result, exact=True, expires_s=lasts_s)
+        found.append((key, lasting))
+    if flight.key is not None and result.exact:
+        found.append((flight.key, result))
+    for claim in flight.claims:
+        if claim.key is not None and claim.result is not None and claim.result.exact:
+            found.append((claim.key, claim.result))
+    if not found:
         return None
-    return state.table.store(flight.key, result, event.value, state.now)
+    size = event.value.size + len(event.meta)
+    return state.table.store(found, event.value, size, state.now)

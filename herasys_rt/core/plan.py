@@ -50,6 +50,7 @@ class Plan:
     """A spec with its topology and, per position, the facts that decide a node's path.
 
     ``parents`` are the positions that a node takes outputs from or whose truth it asks,
+    ``takes`` those of them that decide its value: not what only its guards ask;
     ``asks`` these and the one that gives its region's list, ``successors`` the reverse
     of ``asks``. ``region`` is an index into ``areas`` or `OUTSIDE`. ``needs`` is None for
     a node that is not conditional; ``fickle`` marks nodes of regions for which elements
@@ -67,6 +68,7 @@ class Plan:
     spec_id: str
     topology: Topology
     parents: tuple[tuple[int, ...], ...]
+    takes: tuple[tuple[int, ...], ...]
     asks: tuple[tuple[int, ...], ...]
     successors: tuple[tuple[int, ...], ...]
     root: tuple[bool, ...]
@@ -119,6 +121,7 @@ def plan_of(spec: WorkflowSpec) -> Plan:
         spec_id=spec.id,
         topology=topology,
         parents=parents,
+        takes=tuple(_takes(spec, node) for node in nodes),
         asks=asks,
         successors=tuple(tuple(below) for below in successors),
         root=tuple(i in outputs or effect[i] for i in range(count)),
@@ -213,6 +216,11 @@ def _unknown_model(node: NodeSpec, able: list[Pool]) -> ErrorInfo:
 def _fusible(node: NodeSpec) -> bool:
     """Whether equal nodes may share: pure ones, and sampled ones that opted in."""
     return node.purity == "pure" or (node.purity == "sampled" and node.sample is not None)
+
+
+def _takes(spec: WorkflowSpec, node: NodeSpec) -> tuple[int, ...]:
+    """Positions of the nodes that a node's arguments name, in order, once each."""
+    return tuple(dict.fromkeys(spec.index[ref.node] for ref in node_refs(node.args)))
 
 
 def _with(giver: int, parents: tuple[int, ...]) -> tuple[int, ...]:

@@ -132,6 +132,7 @@ def start(state: State, pool: Pool, instance: Instance, taken: list[Flight]) -> 
     for flight in taken:
         flight.state = "starting"
         flight.batch = batch
+        instance.reserved += flight.kv_tokens
         flight.ranks = None
         flight.queued_s += state.now - flight.ready_s
         instance.flights[flight.id] = flight

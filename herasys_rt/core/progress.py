@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from herasys_rt.costs.correction import Correction, CostKey
+
 
 @dataclass(slots=True, eq=False)
 class Mean:
@@ -23,13 +25,17 @@ class Mean:
 class Piece:
     """What is predicted and measured of one open fragment, by position.
 
-    ``tails`` is the longest predicted way from a node's start to the end of the
-    fragment. ``chains`` is the largest measured service along any way to a node's end
-    (0 while it has not ended), on top of ``served_s``, that of what the fragment came
-    from; keys read it, ``newest`` is what they have not seen yet. ``end_s`` is the
-    fragment's predicted end in the run's horizon.
+    ``told`` is what came with the event, empty or below 0 where nothing did. ``seconds``
+    is how long a node is expected to take here: corrected by what was measured, others'
+    work beside it included. ``tails`` is the longest way from a node's start to the end
+    of the fragment as predicted, without corrections: the horizon is that of a run alone.
+    ``chains`` is the largest measured service along any way to a node's end (0 while it
+    has not ended), on top of ``served_s``, that of what the fragment came from; keys read
+    it, ``newest`` is what they have not seen yet. ``end_s`` is the fragment's predicted
+    end in the run's horizon.
     """
 
+    told: Sequence[float]
     seconds: Sequence[float]
     tails: Sequence[float]
     chains: list[float]
@@ -53,12 +59,12 @@ class Progress:
     """How far a run is, in seconds. Keys may read the first three fields and ``pieces``.
 
     ``attained_s`` A_q: measured time of its executed nodes, without waiting and without
-    what others' flights did for it. ``remaining_s`` S_q: predicted time of what is left
+    what others' flights did for it. ``remaining_s`` S_q: expected time of what is left
     (HeraSys eq. 4). ``horizon_s`` H_w: when the revealed graph would be complete if the
     run were alone, from its arrival, tools in between included (HexAGenT section 2).
 
     ``workflow`` is the id of the run's spec. ``served_s`` is the newest ``attained_s``,
-    ``done_s`` what was predicted of the same nodes, ``revealed_s`` of all nodes;
+    ``done_s`` what was expected of the same nodes, ``revealed_s`` of all nodes;
     ``unread`` counts events that keys have not seen yet.
     """
 
@@ -76,10 +82,9 @@ class Progress:
 
 @dataclass(slots=True, eq=False)
 class Tracker:
-    """What one kernel has seen: mean measured seconds by (operator, pool), and the mean
-    predicted seconds of whole agent runs by workflow."""
+    """What one kernel has seen: by (operator, pool) the mean measured seconds, and how far
+    off predictions are; by workflow the mean expected seconds of whole agent runs."""
 
-    seconds: dict[tuple[str, str], Mean] = field(
-        default_factory=dict[tuple[str, str], Mean]
-    )
+    seconds: dict[CostKey, Mean] = field(default_factory=dict[CostKey, Mean])
+    correction: Correction = field(default_factory=Correction)
     totals: dict[str, Mean] = field(default_factory=dict[str, Mean])

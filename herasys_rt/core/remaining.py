@@ -2,10 +2,11 @@
 
 Kept only for orderings that ask for it (`Ordering.dynamic`). Predicted seconds come with
 the events that reveal nodes; where they do not, or one is below 0, a node counts with the
-mean of what its operator took in its pool so far. What keys read changes only here, and
-the run's queued nodes are ranked anew in the same breath: on the run's own events, in runs
-of more than `_SMALL` nodes on every so many of them, so that the cost per event stays
-bounded.
+mean of what its operator took in its pool so far. Remaining time takes them times how far
+off such predictions were; the horizon takes them as they are, since what was measured
+shares its engine with others. What keys read changes only here, and the run's queued nodes
+are ranked anew in the same breath: on the run's own events, in runs of more than `_SMALL`
+nodes on every so many of them, so that the cost per event stays bounded.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from herasys_rt.core.fusion import Result
 from herasys_rt.core.progress import Mean, Past, Piece, Progress, Tracker
 from herasys_rt.core.state import Fragment, Node, Run, State, Template
 from herasys_rt.core.transitions import FINISHED
+from herasys_rt.costs.correction import CostKey
 
 _SMALL = 32
 _UNKNOWN_S = 1.0
@@ -41,21 +43,18 @@ def reveal(state: State, fragment: Fragment, predicted: Sequence[float]) -> None
         return
     plan = fragment.plan
     count = len(plan.asks)
-    if len(predicted) != count:
-        predicted = _means(tracker, fragment)
-    elif min(predicted, default=0.0) < 0.0:
-        means = _means(tracker, fragment)
-        predicted = [s if s >= 0.0 else m for s, m in zip(predicted, means, strict=True)]
+    told = predicted if len(predicted) == count else ()
+    alone, seconds = _expected(tracker, fragment, told)
     tails = [0.0] * count
     for position in range(count - 1, -1, -1):
         below = max([tails[i] for i in plan.successors[position]], default=0.0)
-        tails[position] = predicted[position] + below
-    piece = Piece(predicted, tails, [0.0] * count, [0.0] * count)
+        tails[position] = alone[position] + below
+    piece = Piece(told, seconds, tails, [0.0] * count, [0.0] * count)
     start_s = _follow(progress, run, fragment, piece, state.now)
     piece.end_s = start_s + max(tails, default=0.0)
     progress.pieces[fragment.number] = piece
     progress.horizon_s = max(progress.horizon_s, piece.end_s)
-    progress.revealed_s += sum(predicted)
+    progress.revealed_s += sum(seconds)
 
 
 def finished(
@@ -66,11 +65,7 @@ def finished(
     if tracker is None or not members:
         return
     if leader is not None:
-        spec = leader.fragment.plan.spec.nodes[leader.position]
-        pools = leader.fragment.plan.pools
-        assert pools is not None
-        key = (spec.operator, pools[leader.position].decl.pool)
-        tracker.seconds.setdefault(key, Mean()).add(result.run_s)
+        _learn(tracker, leader, result.run_s)
     runs: dict[str, Run] = {}
     for node in members:
         if node.run.progress is not None:
@@ -128,14 +123,39 @@ def run_ended(state: State, run: Run) -> None:
         totals.setdefault(progress.workflow, Mean()).add(progress.revealed_s)
 
 
-def _means(tracker: Tracker, fragment: Fragment) -> list[float]:
+def _learn(tracker: Tracker, leader: Node, run_s: float) -> None:
+    """What an execution took, for what is revealed later."""
+    fragment, position = leader.fragment, leader.position
+    key = _cost_key(fragment, position)
+    tracker.seconds.setdefault(key, Mean()).add(run_s)
+    progress = leader.run.progress
+    piece = progress.pieces.get(fragment.number) if progress is not None else None
+    if piece is not None and piece.told:
+        tracker.correction.observe(key, piece.told[position], run_s)
+
+
+def _expected(
+    tracker: Tracker, fragment: Fragment, told: Sequence[float]
+) -> tuple[list[float], list[float]]:
+    """Seconds per node as predicted, and as they are expected to be measured."""
+    alone: list[float] = []
+    seconds: list[float] = []
+    for position in range(len(fragment.plan.asks)):
+        key = _cost_key(fragment, position)
+        if told and told[position] >= 0.0:
+            alone.append(told[position])
+            seconds.append(told[position] * tracker.correction.factor(key))
+        else:
+            mean = tracker.seconds.get(key)
+            alone.append(mean.value if mean is not None else _UNKNOWN_S)
+            seconds.append(alone[position])
+    return alone, seconds
+
+
+def _cost_key(fragment: Fragment, position: int) -> CostKey:
     plan = fragment.plan
     assert plan.pools is not None
-    found: list[float] = []
-    for spec, pool in zip(plan.spec.nodes, plan.pools, strict=True):
-        mean = tracker.seconds.get((spec.operator, pool.decl.pool))
-        found.append(mean.value if mean is not None else _UNKNOWN_S)
-    return found
+    return plan.spec.nodes[position].operator, plan.pools[position].decl.pool
 
 
 def _follow(

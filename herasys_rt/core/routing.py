@@ -41,6 +41,18 @@ def keys_of(
     return keys, revisions
 
 
+def value_parts_of(
+    state: State, event: RunSubmitted | NodesRevealed, plan: Plan
+) -> tuple[Sequence[bytes], Sequence[tuple[str, ...]]]:
+    """What each node's key by value is made with: its seed and the collections that it
+    reads itself; nothing where nothing may fuse by value."""
+    count = len(plan.pure)
+    seeds, own = event.seeds, event.own_collections
+    if not state.config.fusion or len(seeds) != count or (own and len(own) != count):
+        return (), ()
+    return seeds, own
+
+
 def route(state: State, fragment: Fragment) -> None:
     """Decide each node's path.
 
@@ -62,16 +74,16 @@ def route(state: State, fragment: Fragment) -> None:
             continue
         wanted = plan.root[position] or _wanted(fragment, position, needy)
         waits = not plan.flat and (node.needs is None or plan.region[position] >= 0)
-        entry = None if waits or key is None else flow.completed(state, node, key)
-        if entry is not None:
-            flow.take(state, node, entry)
+        listed = None if waits or key is None else flow.completed(state, node, key)
+        if listed is not None:
+            flow.take(state, node, listed.entry, listed.result)
             node.told = True
         elif not wanted:
             move(node, "skipped", state.now)
         elif waits:
             needy[position] = True
         elif key is not None and (flight := table.live.get(key)) is not None:
-            flights.join(state, flight, node)
+            flights.join(state, flight, node, key)
             needy[position] = flight.payload is None
         else:
             needy[position] = True
@@ -79,8 +91,8 @@ def route(state: State, fragment: Fragment) -> None:
     for node in reversed(own):
         key = keys[node.position]
         twin = table.live.get(key) if key is not None else None
-        if twin is not None:
-            flights.join(state, twin, node)
+        if twin is not None and key is not None:
+            flights.join(state, twin, node, key)
         else:
             assert plan.pools is not None
             flights.launch(state, node, key, plan.pools[node.position])

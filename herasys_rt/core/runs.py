@@ -8,7 +8,7 @@ from herasys_rt.core import ends, remaining
 from herasys_rt.core.commands import AcceptRun, FinishRun, ForgetSpec, RefuseRun
 from herasys_rt.core.events import NodesRevealed, RunSubmitted
 from herasys_rt.core.plan import Plan, plan_of, resolve_pools, spec_fault
-from herasys_rt.core.routing import keys_of, route
+from herasys_rt.core.routing import keys_of, route, value_parts_of
 from herasys_rt.core.state import (
     Agent,
     Ending,
@@ -153,6 +153,8 @@ def open_fragment(
         facts=event.facts,
         parents=parents,
     )
+    if len(event.kv_tokens) == len(plan.asks):
+        fragment.kv_tokens = event.kv_tokens
     if plan.flat:
         asks = plan.asks
         fragment.nodes = [
@@ -174,6 +176,7 @@ def begin(state: State, fragment: Fragment, event: RunSubmitted | NodesRevealed)
     """Decide the path of every node of a new fragment."""
     plan = fragment.plan
     fragment.keys, fragment.revisions = keys_of(state, event, plan)
+    fragment.seeds, fragment.own_collections = value_parts_of(state, event, plan)
     if state.tracker is not None:
         remaining.reveal(state, fragment, event.seconds)
     route(state, fragment)

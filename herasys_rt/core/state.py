@@ -12,7 +12,7 @@ import msgspec
 
 from herasys_rt.core.commands import Command, NodeRecord
 from herasys_rt.core.events import PoolDeclared
-from herasys_rt.core.fusion import Entry, FusionTable, Key, Result, Revisions
+from herasys_rt.core.fusion import Claim, Entry, FusionTable, Key, Result, Revisions
 from herasys_rt.core.heap import Entry as HeapEntry
 from herasys_rt.core.heap import IndexedHeap, Rank
 from herasys_rt.core.ledger import Ledger
@@ -111,8 +111,10 @@ class Fragment:
     ``nodes`` stand by position; those of regions are `Template`s. ``size`` counts the
     nodes without templates and with elements. ``open`` counts outputs and effects that
     have neither a value nor are skipped. ``facts`` are those of the inputs; ``keys``
-    the fusion keys, kept only where conditions decide later. ``parents`` are the ids of
-    the nodes that an agent's values came from.
+    the fusion keys, kept only where conditions decide later. ``seeds`` and
+    ``own_collections`` are what keys by value are made with, empty where there are none.
+    ``parents`` are the ids of the nodes that an agent's values came from. ``kv_tokens``
+    are predicted by position, or nothing is.
     """
 
     run: Run
@@ -124,6 +126,9 @@ class Fragment:
     parents: tuple[str, ...] = ()
     keys: Sequence[Key | None] = ()
     revisions: Sequence[Revisions] = ()
+    kv_tokens: Sequence[int] = ()
+    seeds: Sequence[bytes] = ()
+    own_collections: Sequence[tuple[str, ...]] = ()
     nodes: list[Node] = field(default_factory=list["Node"])
     size: int = 0
     open: int = 0
@@ -149,8 +154,9 @@ class Node:
     ``needs`` are the positions it takes values from; None while conditions leave that
     open: until then it is in no flight. ``missing`` counts parents whose value has not
     come, ``flight`` is where the node is executed or joined while it is unfinished,
-    ``seat`` its place there. ``result`` and ``entry`` are set when it ends with one;
-    ``told`` is whether its successors know. ``story`` lists (time, state entered).
+    ``seat`` its place there, ``claim`` what it came with from a flight that was merged
+    into that one. ``result`` and ``entry`` are set when it ends with one; ``told`` is
+    whether its successors know. ``story`` lists (time, state entered).
     """
 
     run: Run
@@ -162,6 +168,7 @@ class Node:
     missing: int = 0
     flight: Flight | None = None
     seat: int = 0
+    claim: Claim | None = None
     result: Result | None = None
     entry: Entry | None = None
     fused_into: str = ""
@@ -233,10 +240,14 @@ class Flight:
     """One physical execution shared by its members.
 
     ``leader`` is the member whose record has the execution; it is None only when all
-    members left (state aborting). ``key`` is None when nothing may join; ``revisions``
-    are those its inputs' keys name. ``options`` are those of the node it was launched
-    for. While ``timed`` something is due: in a slot the end of its ``timeout_s``, resting
-    the next attempt.
+    members left (state aborting). ``key`` is its structural key, None when nothing may
+    join by that; ``revisions`` are those its inputs' keys name. ``value_key`` is its key
+    by value, from when it has its payload; None when it has no such key. ``claims`` are
+    those of the flights that were merged into it. The table lists it under all of these
+    keys. ``options`` are those of the node it was launched for. While ``timed`` something
+    is due: in a slot the end of its ``timeout_s``, resting the next attempt.
+
+    ``kv_tokens`` are predicted to be held for it on its instance, 0 where nothing is.
 
     ``attempt`` numbers the starts, ``tries`` counts those that failed, ``losses`` names
     the instances it went down with; ``avoid`` is the one to avoid next. ``arrival``
@@ -253,6 +264,8 @@ class Flight:
     leader: Node | None
     options: NodeOptions
     revisions: Revisions = ()
+    value_key: Key | None = None
+    claims: tuple[Claim, ...] = ()
     state: FlightState = "waiting"
     timed: bool = False
     timeout_s: float = FOREVER
@@ -269,6 +282,12 @@ class Flight:
     batch: Batch | None = None
     ready_s: float = 0.0
     queued_s: float = 0.0
+    kv_tokens: int = 0
+
+    def all_keys(self) -> list[Key]:
+        """Every key that leads to it while it lives."""
+        keys = [self.key, self.value_key, *[claim.key for claim in self.claims]]
+        return [key for key in keys if key is not None]
 
 
 @dataclass(slots=True, eq=False)
@@ -282,14 +301,15 @@ class Batch:
 @dataclass(slots=True, eq=False)
 class Instance:
     """An engine instance that is up. ``busy`` of its ``slots`` are in use by
-    ``flights``. ``begun`` counts its batches; one that comes up later begins where the
-    others of its pool are."""
+    ``flights``, whose predicted ``kv_tokens`` are ``reserved`` in all. ``begun`` counts
+    its batches; one that comes up later begins where the others of its pool are."""
 
     id: str
     pool: Pool
     slots: int
     busy: int = 0
     begun: int = 0
+    reserved: int = 0
     flights: dict[int, Flight] = field(default_factory=dict[int, Flight])
 
 
@@ -514,7 +534,7 @@ def counters(state: State) -> dict[str, dict[str, int] | dict[str, dict[str, int
             "cancelled": totals.fragments_cancelled,
             "open": sum(1 for f in open_fragments(state) if f.run.agent is not None),
         },
-        "reuse": {"entries": len(state.table.completed), "bytes": state.table.bytes},
+        "reuse": {"entries": state.table.entries, "bytes": state.table.bytes},
         "events": {"stale": totals.stale},
         "pools": {
             name: {

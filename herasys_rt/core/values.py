@@ -20,7 +20,8 @@ class Value(msgspec.Struct, frozen=True):
     the bytes. Exactly one of ``inline`` (the encoded bytes) and ``place`` (an object-store
     name that the scheduler owns) is set. Two facts of the content are told by whoever made
     the value, because decisions need them: ``truth`` and ``length``, as
-    `graph.facts.fact_of` says.
+    `graph.facts.fact_of` says. ``items`` are the digests of a list's items
+    (`graph.facts.items_of`), told only where somebody looks for equal items.
     """
 
     digest: bytes
@@ -29,3 +30,4 @@ class Value(msgspec.Struct, frozen=True):
     place: str = ""
     truth: bool = True
     length: int = -1
+    items: tuple[bytes, ...] = ()

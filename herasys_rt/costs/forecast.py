@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from herasys_rt.costs.lengths import OutputLengths
 from herasys_rt.costs.profile import Profile
 from herasys_rt.costs.service import ServiceModel, profiled_service
 from herasys_rt.costs.work import work_of
@@ -18,22 +19,29 @@ UNKNOWN_S = -1.0
 class ProfileForecast:
     """What nodes will take alone on their engines, as far as a run's inputs tell.
 
-    An answer counts with its max_tokens: how long answers really are, nobody knows yet.
+    An answer counts with as many tokens as those of its model and operator had that
+    were observed, within its max_tokens.
     """
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
+        self._lengths = OutputLengths()
         self._services: dict[tuple[str, str | None], ServiceModel | None] = {}
 
     def seconds(self, spec: WorkflowSpec, inputs: Mapping[str, Any]) -> tuple[float, ...]:
         """Per node in spec order, `UNKNOWN_S` where nothing was measured."""
         return tuple([self._node_s(node, inputs) for node in spec.nodes])
 
+    def observe(self, model: str | None, operator: str, tokens: int) -> None:
+        """A language model's output had so many tokens; ``model`` as its node named it."""
+        self._lengths.observe(model or "", operator, tokens)
+
     def _node_s(self, node: NodeSpec, inputs: Mapping[str, Any]) -> float:
         service = self._service(node.resource, node.model)
         if service is None or not service.knows(node.verb):
             return UNKNOWN_S
-        return service.predicted_s(node.verb, work_of(node, inputs))
+        expected = self._lengths.expected(node.model or "", node.operator)
+        return service.predicted_s(node.verb, work_of(node, inputs, expected))
 
     def _service(self, resource: str, model: str | None) -> ServiceModel | None:
         key = (resource, model)

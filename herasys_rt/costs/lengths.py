@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 UNSEEN_TOKENS = 128.0
 """Expected before the first output of a kind was seen."""
@@ -17,72 +16,36 @@ _MEMORY = 2048.0
 _LOG_RATIO = math.log(_RATIO)
 
 
-class LengthPredictor(Protocol):
-    """Predicts output lengths in tokens. Deterministic: equal histories predict equally.
+class OutputLengths:
+    """Expected output lengths in tokens: a histogram per (model, operator).
 
-    A learnt predictor may look at the prompt; the one here does not.
+    Deterministic: equal histories predict equally. The prompt is not looked at.
     """
 
-    def expected(
-        self, model: str, operator: str, limit: int | None = None, prompt: str = ""
-    ) -> float:
-        """The mean output length, at most ``limit`` (the call's max_tokens)."""
-        ...
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[str, str], _Histogram] = {}
 
-    def quantile(
-        self, model: str, operator: str, q: float, limit: int | None = None
-    ) -> float:
-        """The length that a share ``q`` of the outputs does not exceed."""
-        ...
+    def expected(self, model: str, operator: str, limit: float = math.inf) -> float:
+        """The mean output length, at most ``limit`` (the call's max_tokens)."""
+        kind = self._kinds.get((model, operator))
+        return min(kind.mean() if kind else UNSEEN_TOKENS, limit)
 
     def expected_given_more_than(
-        self, model: str, operator: str, produced: int, limit: int | None = None
+        self, model: str, operator: str, produced: int, limit: float = math.inf
     ) -> float:
         """The mean of the outputs longer than ``produced``: what one that goes on will
-        come to, at least `LEAST_REMAINING_TOKENS` more where the limit allows."""
-        ...
+        come to, at least `LEAST_REMAINING_TOKENS` more where the limit allows.
+
+        For whoever is told what running calls have produced: the kernel is not yet, so
+        there a running call counts as a whole.
+        """
+        kind = self._kinds.get((model, operator))
+        mean = kind.mean_above(produced) if kind else UNSEEN_TOKENS
+        return min(max(mean, produced + LEAST_REMAINING_TOKENS), limit)
 
     def observe(self, model: str, operator: str, tokens: int) -> None:
         """An output ended by itself or at its limit."""
-        ...
-
-
-class QuantileLengths:
-    """`LengthPredictor` that keeps a histogram per (model, operator)."""
-
-    def __init__(self, unseen_tokens: float = UNSEEN_TOKENS) -> None:
-        self._unseen = unseen_tokens
-        self._kinds: dict[tuple[str, str], _Histogram] = {}
-
-    def expected(
-        self, model: str, operator: str, limit: int | None = None, prompt: str = ""
-    ) -> float:
-        """See `LengthPredictor`."""
-        kind = self._kinds.get((model, operator))
-        return _within(kind.mean() if kind else self._unseen, limit)
-
-    def quantile(
-        self, model: str, operator: str, q: float, limit: int | None = None
-    ) -> float:
-        """See `LengthPredictor`."""
-        kind = self._kinds.get((model, operator))
-        return _within(kind.quantile(q) if kind else self._unseen, limit)
-
-    def expected_given_more_than(
-        self, model: str, operator: str, produced: int, limit: int | None = None
-    ) -> float:
-        """See `LengthPredictor`."""
-        kind = self._kinds.get((model, operator))
-        mean = kind.mean_above(produced) if kind else self._unseen
-        return _within(max(mean, produced + LEAST_REMAINING_TOKENS), limit)
-
-    def observe(self, model: str, operator: str, tokens: int) -> None:
-        """See `LengthPredictor`."""
         self._kinds.setdefault((model, operator), _Histogram()).add(tokens)
-
-
-def _within(tokens: float, limit: int | None) -> float:
-    return tokens if limit is None else min(tokens, float(limit))
 
 
 class _Histogram:
@@ -114,20 +77,6 @@ class _Histogram:
 
     def mean(self) -> float:
         return sum(self._sums) / self._total
-
-    def quantile(self, q: float) -> float:
-        """The mean of the bucket that the quantile lies in."""
-        wanted = q * self._total
-        passed = 0.0
-        last = 0.0
-        for weight, total in zip(self._weights, self._sums, strict=True):
-            if weight == 0.0:
-                continue
-            passed += weight
-            last = total / weight
-            if passed >= wanted:
-                break
-        return last
 
     def mean_above(self, tokens: int) -> float:
         """The mean of the lengths in the buckets above; ``tokens`` itself if none is."""

@@ -11,8 +11,9 @@ class ModelArch(msgspec.Struct, frozen=True):
     """A decoder-only transformer with gated feed-forward layers, dense or of experts.
 
     ``intermediate`` is the width of a feed-forward layer, of one expert where there are
-    ``experts``, of which each token passes ``experts_per_token``. ``bytes_per_weight``
-    holds for weights and for keys and values.
+    ``experts``, of which each token passes ``experts_per_token``. ``context_tokens`` are
+    the most that a prompt and its output may have together. ``bytes_per_weight`` holds
+    for weights and for keys and values.
     """
 
     name: str
@@ -109,10 +110,21 @@ _ALIASES = {
     "huggingfacetb/smollm2-135m-instruct": "smollm2-135m",
 }
 
+_CONTEXTS = {
+    "llama-3.1-8b": 131_072,
+    "meta-llama/llama-3.1-8b": 131_072,
+    "meta-llama/llama-3.1-8b-instruct": 131_072,
+}
+"""Names of models that differ from what they are aliases of in their context alone."""
+
 
 def model(name: str) -> ModelArch:
     """The model of a name or hub id; case and ``_`` for ``-`` do not matter.
 
     Errors: `ConfigError` that lists the known ones.
     """
-    return named("model", name, MODELS, _ALIASES)
+    found = named("model", name, MODELS, _ALIASES)
+    context = _CONTEXTS.get(name.strip().lower().replace("_", "-"))
+    if context is None:
+        return found
+    return msgspec.structs.replace(found, context_tokens=context)

@@ -58,9 +58,10 @@ class PoolProfile(
 
     ``instance_class`` is the GPU class of its ``instances``, or ``cpu``. Of a language
     model ``kv_capacity_tokens`` and ``kv_bytes_per_token`` describe one instance,
-    ``token_budget`` the most tokens of one of its iterations (0: not known) and
-    ``token_edge`` the number of tokens after which an iteration suddenly costs more: a
-    better budget (0: no edge was found).
+    ``token_budget`` the most tokens of one of its iterations (0: not known),
+    ``context_tokens`` of one of its calls (0: not known) and ``token_edge`` the number of
+    tokens after which an iteration suddenly costs more: a better budget (0: no edge was
+    found).
     """
 
     pool: str
@@ -76,6 +77,7 @@ class PoolProfile(
     kv_bytes_per_token: int = 0
     token_budget: int = 0
     token_edge: int = 0
+    context_tokens: int = 0
 
     def verb(self, name: str) -> VerbProfile | None:
         """The profile of a verb; None when it was not measured."""

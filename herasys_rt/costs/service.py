@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from herasys_rt.costs.backends import step_times
 from herasys_rt.costs.batch import BatchTimes, batch_times
 from herasys_rt.costs.measured import steps_of
+from herasys_rt.costs.models import model as arch
 from herasys_rt.costs.profile import PoolProfile, Profile
 from herasys_rt.costs.steps import StepTimes
 from herasys_rt.costs.work import Work
@@ -39,6 +40,8 @@ class ServiceModel:
     control_s: float = 0.0
     token_budget: int = 0
     """Most tokens of one iteration of a language model; 0: not known."""
+    context_tokens: int = 0
+    """Most tokens of one of its calls, prompt and output; 0: not known."""
 
     def batch_s(self, verb: str, items: int, tokens: int) -> float:
         """Seconds of one batch of ``items`` with ``tokens`` in all, of a verb in
@@ -49,21 +52,16 @@ class ServiceModel:
         """Whether a verb's time is known."""
         return self.steps is not None or verb in self.batches
 
-    def predicted_s(self, verb: str, work: Work, batch: int = 1) -> float:
-        """Engine seconds of a node, beside ``batch - 1`` others like it.
-
-        A call of a language model prefills by itself and decodes at that batch size; an
-        item of another engine takes as long as the batch it is in.
-        """
+    def predicted_s(self, verb: str, work: Work) -> float:
+        """Engine seconds of a node that has an instance to itself."""
         if self.steps is None:
-            return self.batch_s(verb, work.items * batch, work.tokens * batch)
+            return self.batch_s(verb, work.items, work.tokens)
         new = max(work.prompt_tokens - work.cached_tokens, 0)
         prefill_s = self.steps.prefill_s(new, work.cached_tokens)
         steps = max(work.output_tokens - 1, 0)
         # Step times are near to linear in the context: the middle one stands for all.
-        context = batch * (work.prompt_tokens + work.output_tokens // 2)
-        decode_s = steps * self.steps.decode_s(batch, context)
-        return prefill_s + decode_s
+        context = work.prompt_tokens + work.output_tokens // 2
+        return prefill_s + steps * self.steps.decode_s(1, context)
 
 
 def catalogue_service(
@@ -88,7 +86,7 @@ def catalogue_service(
                 hint="Name both, or give a profile that `herasys profile` wrote.",
             )
         steps = step_times(model, gpu, tp, backend)
-        return ServiceModel(resource, steps, {})
+        return ServiceModel(resource, steps, {}, context_tokens=arch(model).context_tokens)
     verbs = RESOURCE_VERBS.get(resource, ())
     batches = {verb: batch_times(verb, model, gpu, share) for verb in verbs}
     return ServiceModel(resource, None, batches)
@@ -115,6 +113,7 @@ def profiled_service(
         {verb.verb: verb.times for verb in pool.verbs if verb.times is not None},
         control_s=profile.control_s,
         token_budget=pool.token_budget,
+        context_tokens=pool.context_tokens,
     )
 
 

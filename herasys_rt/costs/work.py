@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,17 +27,16 @@ class Work(msgspec.Struct, frozen=True):
 
 
 def work_of(
-    node: NodeSpec, inputs: Mapping[str, Any], output_tokens: float | None = None
+    node: NodeSpec, inputs: Mapping[str, Any], output_tokens: float = math.inf
 ) -> Work:
     """The work of a node, as far as its arguments and the run's inputs tell.
 
-    ``output_tokens`` is what a length predictor expects of the node; without one
-    max_tokens counts. Sizes that are not known yet count as `graph.estimates` says.
+    ``output_tokens`` is what is expected of a language model, within the node's
+    max_tokens. Sizes that are not known yet count as `graph.estimates` says.
     """
     asked = workload(node, inputs)
     if node.verb.startswith("llm."):
-        most = asked.output_tokens
-        expected = most if output_tokens is None else min(output_tokens, most)
+        expected = min(output_tokens, asked.output_tokens)
         return Work(prompt_tokens=round(asked.prompt_tokens), output_tokens=round(expected))
     tokens = asked.amount if asked.unit == "tokens" else 0.0
     return Work(items=asked.items, tokens=round(tokens))

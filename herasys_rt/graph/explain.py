@@ -141,7 +141,7 @@ def compare(left: Explanation, right: Explanation) -> Comparison:
     found = _first_difference(left, right)
     if found is not None:
         verdict = "They differ."
-        if left.seed and left.seed == right.seed:
+        if left.seed and left.seed == right.seed and left.signature != right.signature:
             verdict = (
                 "They differ by structure. What they are given besides outputs of nodes is "
                 "equal: with equal outputs they share by value."
@@ -173,7 +173,12 @@ def _first_difference(left: Explanation, right: Explanation) -> tuple[str, str, 
 
 
 def _revision(revision: int | None) -> str:
-    return "not read" if revision is None else f"revision {revision}"
+    return "not read" if revision is None else revision_words(revision)
+
+
+def revision_words(revision: int) -> str:
+    """A collection's revision in words."""
+    return f"revision {revision}" if revision else "no revision heard of"
 
 
 def _decapitalised(text: str) -> str:

@@ -20,6 +20,7 @@ class Fact(msgspec.Struct, frozen=True):
 
     truth: bool = True
     length: int = -1
+    items: tuple[bytes, ...] = ()
 
 
 def fact_of(value: Any) -> tuple[bool, int]:

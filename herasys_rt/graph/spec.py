@@ -370,9 +370,3 @@ def node_refs(args: Mapping[str, Arg]) -> list[NodeRef]:
     """Every edge among arguments, in order."""
     found = (leaf for arg in args.values() for leaf in leaves(arg))
     return [leaf for leaf in found if isinstance(leaf, NodeRef)]
-
-
-def input_refs(args: Mapping[str, Arg]) -> list[InputRef]:
-    """Every reference to a run's input among arguments, in order."""
-    found = (leaf for arg in args.values() for leaf in leaves(arg))
-    return [leaf for leaf in found if isinstance(leaf, InputRef)]

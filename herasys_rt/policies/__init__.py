@@ -18,14 +18,14 @@ from herasys_rt.policies.ordering import (
     Srtf,
     WorkflowFcfs,
 )
-from herasys_rt.policies.placement import LeastLoaded, RoundRobin
+from herasys_rt.policies.placement import LeastLoaded, LeastReserved, RoundRobin
 
 ORDERINGS: dict[str, Callable[[], Ordering]] = {
     **{kind.name: kind for kind in (Fcfs, WorkflowFcfs, Depth, Srtf, Plas, Atlas)},
     **{Llf(deadline).name: partial(Llf, deadline) for deadline in (1.0, 2.0, 4.0)},
 }
 PLACEMENTS: dict[str, Callable[[], Placement]] = {
-    kind.name: kind for kind in (LeastLoaded, RoundRobin)
+    kind.name: kind for kind in (LeastLoaded, LeastReserved, RoundRobin)
 }
 BATCHINGS: dict[str, Callable[[], Batching]] = {"size_limited": SizeLimited}
 

@@ -18,6 +18,18 @@ class LeastLoaded:
         return instance.busy / instance.slots
 
 
+class LeastReserved:
+    """The instance for whose calls the fewest tokens of keys and values are predicted, of
+    those alike the one with the smallest share of its slots in use. What HexAGenT's
+    baselines do on decode instances (specs: section 3), blind to the kind of GPU."""
+
+    name = "least_reserved"
+
+    def score(self, instance: Instance, flight: Flight) -> float:
+        """Tokens reserved, and busy slots over slots behind the point."""
+        return instance.reserved + instance.busy / (instance.slots + 1)
+
+
 class RoundRobin:
     """Each in turn: the instance that has begun the fewest batches. Blind to everything
     else; an instance that came up later begins where the others are."""

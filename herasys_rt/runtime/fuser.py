@@ -39,6 +39,7 @@ from herasys_rt.messages import (
     FuserReady,
     Goodbye,
     Hello,
+    Lengths,
     Ping,
     PoolFacts,
     Reveal,
@@ -102,6 +103,7 @@ class FuserLoop:
             Goodbye: self._goodbye,
             ForgetClient: self._forget_client,
             Catalogue: self._catalogue,
+            Lengths: self._observe,
             Stop: self._stop,
         }
 
@@ -156,6 +158,11 @@ class FuserLoop:
         except HerasysError as e:
             reply = ExplainReply(message.question, error=e.info())
         self._outbox.post(hello.endpoint, reply)
+
+    def _observe(self, message: Lengths) -> None:
+        if self._forecast is not None:
+            for model, operator, tokens in message.outputs:
+                self._forecast.observe(model, operator, tokens)
 
     def _stop(self, _: Stop) -> None:
         self._stopping = True
@@ -215,6 +222,8 @@ class FuserLoop:
             parents=message.parents,
             stream=message.stream,
             seconds=self._predicted(spec, inputs),
+            seeds=signed.seeds,
+            own_collections=signer.own_collections(inputs),
         )
 
     def _signed(self, message: Submit, tenant: str) -> RunSubmitted:
@@ -237,6 +246,8 @@ class FuserLoop:
             frontend=message.frontend,
             labels=checked_labels(message.labels),
             seconds=self._predicted(spec, inputs),
+            seeds=signed.seeds,
+            own_collections=signer.own_collections(inputs),
         )
 
     def _keep(

@@ -366,6 +366,7 @@ class HostLoop:
             meta=meta,
             revisions=outcome.revisions,
             truncated=outcome.partial,
+            output_tokens=outcome.usage.get("completion_tokens", 0),
         )
 
     def collection_changed(self, collection: str, revision: int) -> None:

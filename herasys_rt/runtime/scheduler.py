@@ -42,6 +42,7 @@ from herasys_rt.messages import (
     HostFailed,
     HostLost,
     HostReady,
+    Lengths,
     Named,
     Ping,
     Pong,
@@ -60,8 +61,6 @@ from herasys_rt.runtime.roster import Roster
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_S = 1.0
-"""How often hosts and the fuser say that they live."""
 SILENCE_LIMIT_S = 20.0
 """After this silence a host, a fuser or a client counts as gone."""
 _HOUSEKEEPING_S = 0.5
@@ -99,6 +98,8 @@ class SchedulerLoop:
         self._specs: dict[str, WorkflowSpec] = {}
         self._fuser: Endpoint | None = None
         self._fuser_heard_s = 0.0
+        self._told_revisions: dict[str, int] = {}
+        self._lengths: list[tuple[str | None, str, int]] = []
         self._next_housekeeping_s = 0.0
         self._wake_s = math.inf
         self._stopping = False
@@ -131,6 +132,7 @@ class SchedulerLoop:
             Stop: self._stop,
             events.SpecRegistered: self._register,
             events.CollectionChanged: self._collection_changed,
+            events.ItemFinished: self._item_finished,
         }
         for declared in pools:
             self.apply(declared)
@@ -152,6 +154,8 @@ class SchedulerLoop:
             if now >= self._next_housekeeping_s:
                 self._next_housekeeping_s = now + _HOUSEKEEPING_S
                 self._housekeeping(now)
+            if self._lengths:
+                self._tell_lengths()
             for peer in self._outbox.flush():
                 self._refused(peer)
         self._close()
@@ -375,6 +379,20 @@ class SchedulerLoop:
             log.warning("instance %s is back", message.instance)
             self._outbox.post(endpoint, Announce())
 
+    def _item_finished(self, event: events.ItemFinished) -> None:
+        """An outcome on its way to the kernel, of which the fuser is to hear: it predicts
+        by output lengths, where keys depend on that, and tells revisions."""
+        if event.output_tokens and self._state.tracker is not None:
+            flight = self._state.flights.get(event.flight)
+            payload = flight.payload if flight is not None else None
+            spec = self._specs.get(payload.spec_id) if payload is not None else None
+            if payload is not None and spec is not None:
+                node = spec.nodes[payload.node]
+                self._lengths.append((node.model, node.operator, event.output_tokens))
+        self.apply(event)
+        for collection in event.revisions:
+            self._tell_revision(collection)
+
     # --- the fuser ------------------------------------------------------------------
     def _fuser_ready(self, message: FuserReady) -> None:
         self._fuser_heard_s = self._clock()
@@ -401,12 +419,24 @@ class SchedulerLoop:
             self._outbox.post(self._fuser, self._catalogue())
 
     def _catalogue(self) -> Catalogue:
-        return Catalogue(self.roster.facts(), dict(self._state.revisions))
+        self._told_revisions = dict(self._state.revisions)
+        return Catalogue(self.roster.facts(), self._told_revisions)
 
     def _collection_changed(self, event: events.CollectionChanged) -> None:
         self.apply(event)
+        self._tell_revision(event.collection)
+
+    def _tell_revision(self, collection: str) -> None:
+        """Tell the fuser of what the kernel learned; once."""
+        revision = self._state.revisions.get(collection, 0)
+        if self._fuser is not None and self._told_revisions.get(collection, 0) != revision:
+            self._told_revisions[collection] = revision
+            self._outbox.post(self._fuser, events.CollectionChanged(collection, revision))
+
+    def _tell_lengths(self) -> None:
         if self._fuser is not None:
-            self._outbox.post(self._fuser, event)
+            self._outbox.post(self._fuser, Lengths(tuple(self._lengths)))
+        self._lengths.clear()
 
     # --- status ---------------------------------------------------------------------
     def _status_request(self, message: StatusRequest) -> None:

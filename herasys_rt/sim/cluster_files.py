@@ -32,6 +32,7 @@ class _PoolForm(_Form):
     slots: int = 1
     batch_limit: int = 1
     token_budget: int = 2048
+    context_tokens: int = pydantic.Field(default=0, ge=0)
     prefix_cache: bool = True
     share: float = 1.0
     default: bool = False
@@ -72,8 +73,3 @@ def parse_cluster(text: str, origin: str, name: str = "") -> Cluster:
         raise faulty(origin, faults) from e
     pools = tuple(msgspec.convert(pool.model_dump(), PoolShape) for pool in form.pools)
     return Cluster(form.name or name, pools, form.model)
-
-
-def cluster_text(cluster: Cluster) -> str:
-    """The YAML text that `parse_cluster` reads back as the same cluster."""
-    return msgspec.yaml.encode(cluster).decode()

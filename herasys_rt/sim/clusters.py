@@ -38,7 +38,9 @@ class PoolShape(msgspec.Struct, frozen=True):
 
     ``slots`` and ``batch_limit`` are as in the configuration of a runtime. An LLM pool
     computes at most ``token_budget`` tokens in one iteration (vLLM's
-    ``max_num_batched_tokens``) and with ``prefix_cache`` finds prompts' heads again.
+    ``max_num_batched_tokens``) and with ``prefix_cache`` finds prompts' heads again; its
+    calls have at most ``context_tokens`` (vLLM's ``max_model_len``; 0: what the model
+    says).
     ``share`` is what an instance has of its GPU.
     """
 
@@ -50,6 +52,7 @@ class PoolShape(msgspec.Struct, frozen=True):
     slots: int = 1
     batch_limit: int = 1
     token_budget: int = 2048
+    context_tokens: int = 0
     prefix_cache: bool = True
     share: float = 1.0
     default: bool = False
@@ -94,18 +97,21 @@ def parallelism(model: str, gpu: str) -> int:
     return _TP.get((model, gpu), 1)
 
 
+_LONG = 2**20
+
+
 def _split(name: str, *groups: Group) -> Cluster:
     """Equal pools for prefill and decode (HexAGenT section 5).
 
-    Calls say themselves what of their prompts is cached (`Truth.cached_tokens`).
+    Calls say themselves what of their prompts is cached (`Truth.cached_tokens`). Prompts
+    as they are scaled (`workloads.catalogue.LENGTH_SCALE`) are longer than the models'
+    own contexts: here KV memory is what bounds them.
     """
-    return Cluster(
-        name,
-        (
-            PoolShape("prefill", "llm", groups, "prefill", prefix_cache=False),
-            PoolShape("decode", "llm", groups, "decode", slots=256, prefix_cache=False),
-        ),
+    prefill = PoolShape(
+        "prefill", "llm", groups, "prefill", context_tokens=_LONG, prefix_cache=False
     )
+    decode = msgspec.structs.replace(prefill, name="decode", role="decode", slots=256)
+    return Cluster(name, (prefill, decode))
 
 
 CLUSTERS: tuple[Cluster, ...] = (

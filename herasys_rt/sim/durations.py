@@ -8,7 +8,7 @@ import math
 import msgspec
 
 from herasys_rt.core.progress import Mean
-from herasys_rt.costs.lengths import QuantileLengths
+from herasys_rt.costs.lengths import OutputLengths
 from herasys_rt.costs.network import kv_transfer_s
 from herasys_rt.costs.service import ServiceModel
 from herasys_rt.costs.work import Work
@@ -77,13 +77,17 @@ class Forecast:
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
-        self._lengths = QuantileLengths()
+        self._lengths = OutputLengths()
         self._outside: dict[tuple[str, str], Mean] = {}
         self._lanes: dict[str, list[Lane]] = {}
 
     def seconds(self, job: Job, steps: tuple[Step, ...]) -> tuple[float, ...]:
         """Per step, in order."""
         return tuple([self._predicted_s(job, step) for step in steps])
+
+    def kv_tokens(self, job: Job, steps: tuple[Step, ...]) -> tuple[int, ...]:
+        """Per step, in order: its prompt and the output it is expected to have."""
+        return tuple([self._held(job, step) for step in steps])
 
     def observe(self, job: Job, step: Step) -> None:
         """A step has ended."""
@@ -93,16 +97,23 @@ class Forecast:
         elif truth.seconds is not None:
             self._outside.setdefault(key, Mean()).add(truth.seconds)
 
+    def _held(self, job: Job, step: Step) -> int:
+        truth = step.truth
+        output = self._output(job, step) if truth.output_tokens else 0
+        return truth.prompt_tokens + output
+
+    def _output(self, job: Job, step: Step) -> int:
+        return max(round(self._lengths.expected(job.kind, _label(step))), 1)
+
     def _predicted_s(self, job: Job, step: Step) -> float:
         truth, key = step.truth, (job.kind, _label(step))
         if truth.seconds is not None:
             mean = self._outside.get(key)
             return mean.value if mean is not None else _UNSEEN_S
         if truth.output_tokens:
-            output = round(self._lengths.expected(*key))
             truth = Truth(
                 prompt_tokens=truth.prompt_tokens,
-                output_tokens=max(output, 1),
+                output_tokens=self._output(job, step),
                 cached_tokens=truth.cached_tokens,
             )
         found = self._of(step)

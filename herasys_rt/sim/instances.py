@@ -186,8 +186,3 @@ class BatchServer:
                 self._outcomes.aborted(self.name, work)
 
         self._agenda.at(self._agenda.now, now)
-
-
-def fixed_seconds(verb: str, truths: Sequence[Truth]) -> float:
-    """The time of a batch whose items take what they take: the longest of them."""
-    return max([truth.seconds or 0.0 for truth in truths], default=0.0)

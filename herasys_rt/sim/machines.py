@@ -3,6 +3,7 @@ instances."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,6 +100,7 @@ class Machines:
             self._of.setdefault(machine.pool.name, []).append(machine)
         self._shapes = {pool.name: pool for pool in cluster.pools}
         self._pools: dict[tuple[str, str, str | None], PoolShape | ErrorInfo] = {}
+        self._contexts: dict[tuple[str, str, str | None], tuple[str, float]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Built anew where it is needed: tables are large."""
@@ -201,8 +203,48 @@ class Machines:
                         f"step {stage.id!r} has no seconds, and nobody knows how long "
                         f"{stage.verb} takes in pool {pool.name!r}"
                     ] = None
+        faults.update(dict.fromkeys(self._too_long(jobs)))
         if faults:
             raise faulty(f"a workload for cluster {self.cluster.name}", list(faults))
+
+    def _too_long(self, jobs: Sequence[Job]) -> list[str]:
+        """What calls there are that no engine would take: beyond their pool's context."""
+        runs: dict[str, int] = {}
+        longest: dict[str, tuple[int, Job, Step]] = {}
+        for job in jobs:
+            over: dict[str, tuple[int, Job, Step]] = {}
+            for step in job.steps:
+                pool, most = self._context(step)
+                tokens = step.truth.prompt_tokens + step.truth.output_tokens
+                if tokens > most and tokens > over.get(pool, (0,))[0]:
+                    over[pool] = tokens, job, step
+            for pool, found in over.items():
+                runs[pool] = runs.get(pool, 0) + 1
+                longest[pool] = max(longest.get(pool, found), found, key=lambda f: f[0])
+        return [
+            f"{runs[pool]} of {len(jobs)} runs have calls beyond the "
+            f"{self._context(step)[1]:,} tokens of context of pool {pool!r}: step "
+            f"{step.id!r} of run {job.id} has a prompt of {step.truth.prompt_tokens:,} and "
+            f"an output of {step.truth.output_tokens:,} tokens; let texts be shorter "
+            "(length_scale) or the pool take longer ones (context_tokens)"
+            for pool, (_, job, step) in longest.items()
+        ]
+
+    def _context(self, step: Step) -> tuple[str, float]:
+        """The pool of a step and how many tokens a call may have there."""
+        key = (step.verb, step.resource, step.model)
+        found = self._contexts.get(key)
+        if found is None:
+            found = "", math.inf
+            split = self.cluster.split and step.verb == "llm.generate"
+            for stage in stages(step) if split else (step,):
+                pool = self.pool_for(stage)
+                if isinstance(pool, PoolShape) and pool.resource == LLM:
+                    service = self._kinds[(pool.name, pool.groups[0])].service
+                    most = pool.context_tokens or service.context_tokens or math.inf
+                    found = min(found, (pool.name, most), key=lambda f: f[1])
+            self._contexts[key] = found
+        return found
 
     def _times(self, pool: PoolShape, verb: str) -> bool:
         """Whether a verb's time is known in a pool."""

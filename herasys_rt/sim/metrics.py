@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from herasys_rt.figures import percentile
 from herasys_rt.sim.records import RunRecord
 
 SLO = 5.0
@@ -56,7 +57,7 @@ def summary(
 ) -> Summary:
     """The summary of records; ``busy`` holds seconds per pool and instance of it."""
     done = [record for record in records if record.status == "succeeded"]
-    latencies = sorted([record.latency_s for record in done])
+    latencies = [record.latency_s for record in done]
     first = min([record.arrival_s for record in records], default=0.0)
     last = max([record.finish_s for record in records], default=0.0)
     makespan_s = last - first
@@ -85,17 +86,6 @@ def summary(
         makespan_s=makespan_s,
         wall_s=wall_s,
     )
-
-
-def percentile(ranked: Sequence[float], q: float) -> float:
-    """The ``q``-th percentile (0-100) of ranked values, linear between neighbours; NaN
-    of none."""
-    if not ranked:
-        return math.nan
-    spot = (len(ranked) - 1) * q / 100
-    below = int(spot)
-    above = min(below + 1, len(ranked) - 1)
-    return ranked[below] + (ranked[above] - ranked[below]) * (spot - below)
 
 
 def required(records: Sequence[RunRecord], share: float) -> float:
@@ -127,8 +117,7 @@ def goodput_rps(records: Sequence[RunRecord], alpha: float) -> float:
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
     """(median, lower, upper) of one figure over seeds: the interval is the central one of
     the values themselves, from their 2.5th to their 97.5th percentile."""
-    ranked = sorted(values)
-    return percentile(ranked, 50), percentile(ranked, 2.5), percentile(ranked, 97.5)
+    return percentile(values, 50), percentile(values, 2.5), percentile(values, 97.5)
 
 
 def _stretch(record: RunRecord) -> float:

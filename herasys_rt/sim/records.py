@@ -95,12 +95,6 @@ def records_text(records: Iterable[RunRecord]) -> bytes:
     return b"".join([line + b"\n" for line in lines])
 
 
-def read_records(path: Path) -> list[RunRecord]:
-    """The records of a file that `records_text` made."""
-    decoder = msgspec.json.Decoder(RunRecord)
-    return [decoder.decode(line) for line in path.read_bytes().splitlines()]
-
-
 def write_file(path: Path, data: bytes) -> None:
     """Write a result. Errors: `EnvironmentFaultError`."""
     try:

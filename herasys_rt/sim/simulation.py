@@ -36,7 +36,9 @@ from herasys_rt.core.invariants import validate
 from herasys_rt.core.kernel import State, handle
 from herasys_rt.core.values import Value
 from herasys_rt.errors import ErrorInfo, InternalError
+from herasys_rt.graph import codec
 from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.policies.placement import LeastReserved
 from herasys_rt.sim.agenda import Agenda
 from herasys_rt.sim.agents import AgentRun
 from herasys_rt.sim.arrivals import Arrivals
@@ -47,10 +49,9 @@ from herasys_rt.sim.machines import Machines
 from herasys_rt.sim.records import RunRecord, run_record
 from herasys_rt.sim.staging import staged
 from herasys_rt.workloads.arrivals import Job, Step, Truth
-from herasys_rt.workloads.specs import Piece, Specs
+from herasys_rt.workloads.specs import Piece, Specs, content_of
 
 CLIENT = "simulation"
-_NOTHING = Value(b"", 0, b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,23 @@ class _Content:
     job: Job
     steps: tuple[Step, ...]
     source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What an item on an instance is: a step of what somebody submitted, and the digests
+    of the outputs that it was given."""
+
+    run_id: str
+    content: _Content
+    step: Step
+    given: tuple[bytes, ...]
+
+    def digest(self) -> bytes:
+        """Names what executing it gives: equal work on equal inputs gives equal values."""
+        step = self.step
+        named = [step.operator, step.model, content_of(self.content.job, step)]
+        return codec.digest(codec.canonical([*named, *self.given]))
 
 
 @dataclass(slots=True, eq=False)
@@ -136,11 +154,13 @@ class Simulation:
         self._specs = Specs()
         self._split = machines.cluster.split
         self._standalone = Standalone(machines) if horizons else None
-        self._forecast = Forecast(machines) if state.tracker is not None else None
+        self._reserves = state.placement.name == LeastReserved.name
+        predicts = state.tracker is not None or self._reserves
+        self._forecast = Forecast(machines) if predicts else None
         self._registered: set[str] = set()
         self._contents: dict[bytes | None, _Content] = {}
         self._active: dict[str, _Active] = {}
-        self._origins: dict[tuple[int, int], tuple[str, _Content, Step]] = {}
+        self._origins: dict[tuple[int, int], _Origin] = {}
         self._wake_s = -1.0
         self._events = 0
         self._plan_s = 0.0
@@ -231,6 +251,9 @@ class Simulation:
                 piece.collections,
                 parents=piece.parents,
                 seconds=self._predicted(job, piece),
+                kv_tokens=self._held(job, piece),
+                seeds=piece.seeds,
+                own_collections=piece.own_collections,
             )
         )
 
@@ -250,11 +273,21 @@ class Simulation:
                 piece.collections,
                 agent=agent,
                 seconds=self._predicted(job, piece),
+                kv_tokens=self._held(job, piece),
+                seeds=piece.seeds,
+                own_collections=piece.own_collections,
             )
         )
 
     def _predicted(self, job: Job, piece: Piece) -> tuple[float, ...]:
-        return self._forecast.seconds(job, piece.steps) if self._forecast else ()
+        if self._forecast is None or self.state.tracker is None:
+            return ()
+        return self._forecast.seconds(job, piece.steps)
+
+    def _held(self, job: Job, piece: Piece) -> tuple[int, ...]:
+        if self._forecast is None or not self._reserves:
+            return ()
+        return self._forecast.kv_tokens(job, piece.steps)
 
     def _register(self, spec: WorkflowSpec) -> None:
         if spec.id not in self._registered:
@@ -275,7 +308,9 @@ class Simulation:
             work = Work(item.flight, item.attempt, step.verb, step.truth, content.source)
             if step.verb == "llm.decode" and item.upstream:
                 work.source = _said(item.upstream[0][1])
-            origins[(item.flight, item.attempt)] = (item.run_id, content, step)
+            given = tuple([value.digest for _, value in item.upstream])
+            origin = _Origin(item.run_id, content, step, given)
+            origins[(item.flight, item.attempt)] = origin
             works.append(work)
         self.fleet.start(command.instance, works)
 
@@ -326,13 +361,16 @@ class Simulation:
     def finished(self, instance: str, work: Work) -> None:
         """See `Outcomes`."""
         key = (work.flight, work.attempt)
-        run_id, content, step = self._origins.pop(key)
-        now = self.agenda.now
+        origin, now = self._origins.pop(key), self.agenda.now
+        step = origin.step
         if self._forecast is not None:
-            self._forecast.observe(content.job, step)
+            self._forecast.observe(origin.content.job, step)
         if self._keep_spans:
-            self.trace.spans.append(Span(instance, run_id, step.id, work.begun_s, now))
-        value = _NOTHING if work.verb != "llm.prefill" else _saying(instance)
+            span = Span(instance, origin.run_id, step.id, work.begun_s, now)
+            self.trace.spans.append(span)
+        # What a prefill gives says where its keys and values are.
+        data = instance.encode() if work.verb == "llm.prefill" else b""
+        value = Value(origin.digest(), len(data), data)
         self.tell(ItemFinished(*key, instance, value, now - work.begun_s))
 
     def refused(self, instance: str, work: Work, problem: str) -> None:
@@ -355,12 +393,6 @@ def _nothing(_: object) -> None:
 
 def _inputs(piece: Piece) -> Value:
     return Value(b"", len(piece.inputs), piece.inputs)
-
-
-def _saying(instance: str) -> Value:
-    """What a prefill gives: where its keys and values are."""
-    data = instance.encode()
-    return Value(b"", len(data), data)
 
 
 def _said(value: Value) -> str:

@@ -21,14 +21,9 @@ from herasys_rt.workloads.arrivals import Workload
 from herasys_rt.workloads.draws import Spread
 from herasys_rt.workloads.graphs import LLM_VERBS, StepShape
 from herasys_rt.workloads.mixture import Mixture, Part
+from herasys_rt.workloads.parts import SOURCES, TAGS
 from herasys_rt.workloads.records import text_of
-from herasys_rt.workloads.schema import (
-    SOURCES,
-    TAGS,
-    WorkloadFile,
-    contradictions,
-    fields_at,
-)
+from herasys_rt.workloads.schema import WorkloadFile, contradictions, fields_at
 from herasys_rt.workloads.traces import Trace
 
 _Path = tuple[str | int, ...]

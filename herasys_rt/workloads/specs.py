@@ -46,10 +46,11 @@ ORIGIN = "origin"
 class Piece(msgspec.Struct, frozen=True):
     """What the kernel is told of a run, or of one revealed step of it.
 
-    ``inputs`` are the encoded inputs, different for every piece. ``signatures`` and
-    ``collections`` are per node in spec order, as in `RunSubmitted`, and ``steps`` are
-    the steps that those nodes stand for: so (run id, node), or of an agent the inputs of
-    a work item, lead to the truth. ``parents`` are as in `NodesRevealed`.
+    ``inputs`` are the encoded inputs, different for every piece. ``signatures``,
+    ``collections``, ``seeds`` and ``own_collections`` are per node in spec order, as in
+    `RunSubmitted`, and ``steps`` are the steps that those nodes stand for: so (run id,
+    node), or of an agent the inputs of a work item, lead to the truth. ``parents`` are as
+    in `NodesRevealed`.
     """
 
     spec: WorkflowSpec
@@ -58,6 +59,14 @@ class Piece(msgspec.Struct, frozen=True):
     collections: tuple[tuple[str, ...], ...]
     steps: tuple[Step, ...]
     parents: tuple[tuple[int, str], ...] = ()
+    seeds: tuple[bytes, ...] = ()
+    own_collections: tuple[tuple[str, ...], ...] = ()
+
+
+def content_of(job: Job, step: Step) -> str:
+    """The content of a step; one without a key has one that no other has: keys are
+    printable."""
+    return step.truth.prompt_key or f"\0{job.id}\0{step.id}"
 
 
 class Specs:
@@ -79,7 +88,7 @@ class Specs:
                 hint="Only a revealed job may have steps with after_s above 0.",
             )
         spec, signer = self._spec(job.kind, job.steps)
-        contents = {_content(i): _named(job, step) for i, step in enumerate(job.steps)}
+        contents = {_content(i): content_of(job, step) for i, step in enumerate(job.steps)}
         return _piece(job, job.id, spec, signer, contents, job.steps)
 
     def agent(self, job: Job) -> Piece:
@@ -107,7 +116,7 @@ class Specs:
 
         spec, signer = self._remembered(shape, make)
         origin = f"{job.id}/{step.id}"
-        contents = {_content(0): _named(job, step)}
+        contents = {_content(0): content_of(job, step)}
         parents = _revealed_parents(job, position) if step.parents else ()
         return _piece(job, origin, spec, signer, contents, (step,), parents)
 
@@ -169,24 +178,21 @@ def _piece(
     parents: tuple[tuple[int, str], ...] = (),
 ) -> Piece:
     inputs = {ORIGIN: origin, **contents}
+    signed = signer.signed(inputs, job.tenant, origin)
     return Piece(
         spec,
         codec.encode(inputs),
-        signer.sign(inputs, job.tenant, origin),
+        signed.signatures,
         signer.collections(inputs),
         steps,
         parents,
+        signed.seeds,
+        signer.own_collections(inputs),
     )
 
 
 def _content(position: int) -> str:
     return f"content-{position}"
-
-
-def _named(job: Job, step: Step) -> str:
-    """The content of a step; one without a key has one that no other has: keys are
-    printable."""
-    return step.truth.prompt_key or f"\0{job.id}\0{step.id}"
 
 
 def _revealed_parents(job: Job, position: int) -> tuple[tuple[int, str], ...]:

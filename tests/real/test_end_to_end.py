@@ -14,9 +14,15 @@ from typing import Any
 import pytest
 
 from herasys_rt import Client, connect, load_config, workflow
+from herasys_rt.cli import execute
 from herasys_rt.client.status import runtime_status
+from herasys_rt.core.commands import Command, FinishRun, StartBatch
+from herasys_rt.costs.profile import read_profile
+from herasys_rt.costs.service import profiled_service
 from herasys_rt.errors import HerasysError, RunCancelledError, RuntimeStateError
+from herasys_rt.policies import build
 from herasys_rt.runtime import daemon
+from herasys_rt.sim.replay import replay
 from operators import embed, generate, ingest, rerank, retrieve
 from tests.real.ray_jobs import submit_job
 
@@ -166,6 +172,87 @@ def test_a_prompt_beyond_the_context_is_a_typed_error_with_both_numbers(client: 
     with pytest.raises(HerasysError, match=r"\d{4}.*2048") as caught:
         run.result(60)
     assert caught.value.code == "prompt_too_long"
+
+
+def test_the_journal_of_running_engines_replays_in_the_simulators_loop(
+    runtime: dict[str, Any], client: Client
+):
+    """What the kernel commands when told again is what the clients were told: each run's
+    end with its nodes, where they ran, how long, and what they shared."""
+    questions = ["What do tides follow?", "Who bakes?", "What is tuned in fifths?"]
+    runs = [
+        client.submit(ask, question=questions[i % 3], collection="facts") for i in range(5)
+    ]
+    reports = {run.id: run.report(60) for run in runs}
+    path = Path(runtime["run_dir"]) / "journal.bin"
+    deadline_s = time.monotonic() + 30
+    commands: list[Command] = []
+    ends: dict[str, FinishRun] = {}
+    while not reports.keys() <= ends.keys():  # it is written every half second
+        assert time.monotonic() < deadline_s
+        commands = [c for answer in replay(path, build) for c in answer]
+        ends = {c.run_id: c for c in commands if isinstance(c, FinishRun)}
+    for run_id, report in reports.items():
+        end = ends[run_id]
+        assert end.status == report["status"] == "succeeded"
+        assert [
+            {
+                "id": node.id,
+                "operator": node.operator,
+                "instance": node.instance or None,
+                "state": node.state,
+                "queued_s": round(node.queued_s, 6),
+                "run_s": round(node.run_s, 6),
+                "fused_into": node.fused_into or None,
+                "reused": node.reused,
+                "parents": list(node.parents),
+            }
+            for node in end.nodes
+        ] == report["nodes"]
+    started = {c.instance for c in commands if isinstance(c, StartBatch)}
+    assert {name.partition("-")[0] for name in started} >= {"llm", "embedding", "rerank"}
+
+
+def test_a_profile_of_the_engines_predicts_and_is_simulated(
+    runtime: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "profile.yaml"
+    assert execute(["profile", "--quick", "--out", str(path), "--json"]) == 0
+    told = capfd.readouterr()
+    assert "python.call is left out" in told.err
+    verbs = {v["verb"] for pool in json.loads(told.out)["pools"] for v in pool["verbs"]}
+    assert verbs == {
+        "llm.generate", "embed", "rerank", "text.chunk", "http.search",
+        "pg.write", "pg.delete", "pg.search", "pg.text", "pg.hybrid",
+    }  # fmt: skip
+    profile = read_profile(path)
+    assert not _collections(capfd) & {"herasys-profile"}
+    embedder = profiled_service(profile, "embedding")
+    pool = profile.pool("embedding")
+    measured = pool.verb("embed") if pool is not None else None
+    assert measured is not None
+    for point in measured.points:
+        predicted_s = embedder.batch_s("embed", point.items, point.tokens)
+        assert point.seconds / 5 < predicted_s < point.seconds * 5
+    seconds = [embedder.batch_s("embed", n, 16 * n) for n in (1, 2, 8, 32)]
+    assert seconds[0] > 0
+    assert seconds == sorted(seconds)
+    llm = profile.pool("llm")
+    assert llm is not None
+    assert (llm.context_tokens, llm.kv_capacity_tokens > 2048) == (2048, True)
+    words = ["simulate", "-w", "web", "--profile", str(path), "--runs", "4", "--json"]
+    assert execute([*words, "--concurrency", "2", "--ordering", "srtf"]) == 0
+    simulated = json.loads(capfd.readouterr().out)
+    assert simulated["cluster"] == "profile"
+    assert (simulated["runs"], simulated["error"]) == (4, None)
+    assert simulated["mean_s"] > 0
+
+
+def _collections(capfd: pytest.CaptureFixture[str]) -> set[str]:
+    """Collections there are, without what tells those of one kind apart."""
+    assert execute(["collections", "list", "--json"]) == 0
+    listed = json.loads(capfd.readouterr().out)["collections"]
+    return {one["name"].rpartition("-")[0] for one in listed}
 
 
 def test_a_large_result_outlives_the_engine_that_produced_it(

@@ -10,6 +10,7 @@ import yaml
 from herasys_rt.config import (
     Config,
     PoolConfig,
+    SchedulerConfig,
     default_config,
     default_text,
     dump_config,
@@ -18,6 +19,7 @@ from herasys_rt.config import (
     with_modelled_engines,
 )
 from herasys_rt.errors import ConfigError
+from herasys_rt.graph.hashing import HASHES, SHA256
 
 ROOT = Path(__file__).parents[3]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
@@ -114,12 +116,14 @@ def test_override_values_are_yaml_except_where_text_is_wanted() -> None:
         None,
         {
             "HERASYS_SCHEDULER__FUSION": "false",
+            "HERASYS_SCHEDULER__FUSION_HASH": "xxh3",
             "HERASYS_SCHEDULER__REUSE__TTL_S": "{embed: 5}",
             "HERASYS_DATABASE__DSN": "host=h password=a#b: c",
             "HERASYS_POOLS__LLM__MODEL": "1e5",
         },
     )
     assert config.scheduler.fusion is False
+    assert config.scheduler.fusion_hash == "xxh3"
     assert config.scheduler.reuse.ttl_s == {"embed": 5.0}
     assert config.database.dsn is not None
     assert config.database.dsn.get_secret_value() == "host=h password=a#b: c"
@@ -335,3 +339,15 @@ def test_modelled_engines_keep_the_shape_of_the_cluster() -> None:
 
     assert list(map(shape, modelled.pools)) == list(map(shape, config.pools))
     assert Config.model_validate(modelled.model_dump()) == modelled
+
+
+def test_the_hashes_that_can_be_chosen_are_those_there_are() -> None:
+    for name in HASHES:
+        assert (
+            Config(scheduler=SchedulerConfig(fusion_hash=name)).scheduler.fusion_hash
+            == name
+        )
+    assert SchedulerConfig().fusion_hash == SHA256.name
+    (fault,) = faults(None, {"HERASYS_SCHEDULER__FUSION_HASH": "md5"})
+    assert "fusion_hash" in fault.lower()
+    assert "sha256" in fault

@@ -56,6 +56,8 @@ from herasys_rt.graph.spec import (
     NodeSpec,
     Region,
     WorkflowSpec,
+    leaves,
+    node_refs,
 )
 from herasys_rt.graph.types import PortType
 
@@ -204,15 +206,58 @@ def signatures_of(spec: WorkflowSpec, salt: str, nonce: str) -> tuple[bytes, ...
     return tuple(signed)
 
 
+def form_of(node: NodeSpec) -> str:
+    """A node's arguments without the names of nodes and regions."""
+    words = repr(node.args)
+    for at, parent in enumerate(node.parents):
+        words = words.replace(f"NodeRef(node='{parent}')", f"#{at}")
+    return re.sub(r"region='\w+'", "", words)
+
+
+def takes_inputs(node: NodeSpec) -> bool:
+    """Whether a node's value depends on the run's inputs, for which the salt stands: it
+    names one, or has nothing else to work on."""
+    found = [leaf for arg in node.args.values() for leaf in leaves(arg)]
+    named = any(isinstance(leaf, InputRef) for leaf in found)
+    return named or not (node_refs(node.args) or node.region)
+
+
+def seeds_of(spec: WorkflowSpec, salt: str, tenant: str) -> tuple[bytes, ...]:
+    """Value seeds as a fuser makes them."""
+    seeds: list[bytes] = []
+    for node in spec.nodes:
+        given = salt if takes_inputs(node) else ""
+        pre = "|".join([tenant, node.operator, form_of(node), given])
+        pure = node.purity == "pure"
+        seeds.append(hashlib.sha256(pre.encode()).digest() if pure else b"")
+    return tuple(seeds)
+
+
+def own_of(
+    spec: WorkflowSpec, collections: tuple[tuple[str, ...], ...]
+) -> tuple[tuple[str, ...], ...]:
+    """The collections that nodes read themselves: those of its searches."""
+    return tuple(
+        names if node.verb == "pg.search" else ()
+        for node, names in zip(spec.nodes, collections, strict=bool(collections))
+    )
+
+
 class Lab:
-    """A kernel with pools; every event advances the clock by a second and validates."""
+    """A kernel with pools; every event advances the clock by a second and validates.
+
+    ``seeded``: runs come with value seeds, so that equal values share work too.
+    """
 
     def __init__(
         self,
         config: KernelConfig | None = None,
         up: str = "embed pg llm",
         slots: int = 1,
+        *,
+        seeded: bool = False,
     ) -> None:
+        self.seeded = seeded
         self.state = new_state(config or KernelConfig(), *policies.build())
         self.now = 0.0
         self.log: list[Command] = []
@@ -262,6 +307,8 @@ class Lab:
                 deadline_s,
                 facts or {},
                 labels=labels or {},
+                seeds=seeds_of(spec, salt, tenant) if signed and self.seeded else (),
+                own_collections=own_of(spec, collections) if signed else (),
             )
         )
 
@@ -301,6 +348,7 @@ class Lab:
         inputs: Value | None = None,
         facts: dict[str, Fact] | None = None,
         stream: bool = False,
+        collections: tuple[tuple[str, ...], ...] = (),
     ) -> list[Command]:
         self.send(SpecRegistered(spec))
         return self.send(
@@ -310,9 +358,12 @@ class Lab:
                 spec.id,
                 inputs or inline(salt.encode()),
                 signatures_of(spec, salt, f"{run_id}/{fragment}"),
+                collections,
                 facts=facts or {},
                 parents=parents,
                 stream=stream,
+                seeds=seeds_of(spec, salt, "tenant") if self.seeded else (),
+                own_collections=own_of(spec, collections),
             )
         )
 

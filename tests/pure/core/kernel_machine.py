@@ -17,6 +17,7 @@ from herasys_rt.core.commands import (
 )
 from herasys_rt.core.values import Value
 from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.spec import WorkflowSpec
 from tests.pure.core.kernel_lab import AGENT, BROKEN, BUSY, POOLS
 from tests.pure.core.kernel_shapes import (
     BRANCHY,
@@ -39,6 +40,13 @@ from tests.pure.core.kernel_world import (
 )
 
 ANY = st.integers(0, 1_000_000)
+
+ALIKE = tuple(
+    how
+    for how in range(1_000, 1_200)
+    if how % 5 > 1 and how % 4 != 1 and how % 11 and how % 13 and how % 17
+)
+"""How to submit signed runs and finish their items with values that others have too."""
 
 
 class KernelMachine(KernelWorld, RuleBasedStateMachine):
@@ -68,6 +76,28 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
     def submit_a_burst(self, shape: Shape, many: int, how: int) -> None:
         for salt in range(many):
             self.submit_as(self.fresh("run"), shape, 10 + salt, how)
+
+    @rule(
+        spec=st.sampled_from([shaped(shape) for shape in CLASSIC if len(shape[0]) > 1])
+        | st.sampled_from(list(SET_PIECES.values())),
+        first=st.integers(20, 25),
+        many=st.integers(2, 3),
+        order=ANY,
+        how=st.sampled_from(ALIKE),
+    )
+    def submit_paraphrases(
+        self, spec: WorkflowSpec, first: int, many: int, order: int, how: int
+    ) -> None:
+        """Runs of one tenant with different inputs, whose nodes then give equal values."""
+        ours: set[str] = set()
+        for at in range(many):
+            run_id = self.fresh("run")
+            ours.add(run_id)
+            self.submit_spec(run_id, spec, first + 2 * at, how)
+            for step in range(order // 8**at % 8):
+                theirs = [w for w in self.working.values() if w.item.run_id in ours]
+                if theirs:
+                    self.finish_item(theirs[-(order >> step & 1)], how)
 
     @rule(shape=BRANCHY, salt=st.integers(0, 5), how=ANY)
     def submit_branches(self, shape: Branchy, salt: int, how: int) -> None:

@@ -6,6 +6,7 @@ there are, what an item must be given. It shares no code with `herasys_rt.core`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -28,8 +29,16 @@ from herasys_rt.graph.spec import (
 def facts_of(spec: WorkflowSpec, digest: bytes) -> dict[str, Fact]:
     """The facts of a run's inputs, which depend on nothing but the inputs' digest."""
     drawn = sum(digest)
-    facts = {"f": Fact(drawn % 2 == 0), "xs": Fact(True, (drawn % 6) - 1)}
+    length = (drawn % 6) - 1
+    items = items_of(length, drawn) if drawn // 6 % 2 else ()
+    facts = {"f": Fact(drawn % 2 == 0), "xs": Fact(True, length, items)}
     return {item.name: facts[item.name] for item in spec.inputs}
+
+
+def items_of(length: int, drawn: int) -> tuple[bytes, ...]:
+    """The digests of a list's items, some of which are equal within it and to others'."""
+    words = [f"item {(drawn + i) % 3}" for i in range(length)]
+    return tuple(hashlib.sha256(word.encode()).digest() for word in words)
 
 
 @dataclass(frozen=True)

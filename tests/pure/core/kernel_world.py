@@ -35,13 +35,22 @@ from herasys_rt.core.kernel import KernelConfig, counters, handle, new_state
 from herasys_rt.core.state import Node
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.graph.spec import (
+    InputRef,
     NodeRef,
     NodeSpec,
     WorkflowSpec,
     node_refs,
 )
-from tests.pure.core.kernel_lab import AGENT, POOLS, signatures_of
-from tests.pure.core.kernel_meaning import Meaning, check_item, facts_of
+from tests.pure.core.kernel_lab import (
+    AGENT,
+    POOLS,
+    form_of,
+    own_of,
+    seeds_of,
+    signatures_of,
+    takes_inputs,
+)
+from tests.pure.core.kernel_meaning import Meaning, check_item, facts_of, items_of
 from tests.pure.core.kernel_shapes import MAX_ITEMS, Shape, collections_of, shaped
 
 T = TypeVar("T")
@@ -50,16 +59,24 @@ Given = bytes | tuple[bytes, ...] | None
 """What a node was given for a parent: a digest, those of a list, nothing."""
 
 
+AGENTS_TENANT = "tenant-0"
+
+
 @dataclass(frozen=True)
 class Made:
-    """What a value was made of; ``given`` is per parent, in order."""
+    """What a value was made of: ``given`` is per node that the arguments name, in order;
+    ``inputs`` is empty where they do not matter, ``item`` where nobody told it."""
 
     operator: str
+    form: str
+    tenant: str
     inputs: bytes
     given: tuple[Given, ...]
     run_id: str
     element: int
+    item: bytes
     list_of: tuple[bytes, bytes]
+    all_inputs: bytes
     revision: int
 
 
@@ -102,6 +119,82 @@ class ModelRun:
     early: set[int] = field(default_factory=set[int])
 
 
+@dataclass
+class Trace:
+    """Follows values back through all that may have made them: they must be a run's own.
+
+    ``made`` are all values ever made, ``known`` those that the run told: (position,
+    element) -> value. Equal values may have been made of different things, of which one
+    must fit; a node may have been given another value than its parent has in this run,
+    where that was computed twice.
+    """
+
+    made: dict[bytes, dict[Made, None]]
+    run_id: str
+    tenant: str
+    piece: Piece
+    known: dict[tuple[int, int], Value]
+    found: dict[tuple[int, int, bytes], bool] = field(
+        default_factory=dict[tuple[int, int, bytes], bool]
+    )
+
+    def explains(self, position: int, element: int, digest: bytes) -> bool:
+        """Whether a node, or an element of one, may have this value."""
+        what = (position, element, digest)
+        if what not in self.found:
+            ways = self.made.get(digest, {})
+            self.found[what] = any(self._fits(position, element, one) for one in ways)
+        return self.found[what]
+
+    def _fits(self, position: int, element: int, made: Made) -> bool:
+        piece, spec = self.piece, self.piece.spec
+        node = spec.nodes[position]
+        return (
+            (made.operator, made.form) == (node.operator, form_of(node))
+            and made.tenant == self.tenant
+            and made.inputs == (piece.inputs.digest if takes_inputs(node) else b"")
+            and made.revision >= piece.known_revision
+            and (node.purity == "pure" or made.run_id == self.run_id)
+            and all(
+                self._given(node, at, element, given)
+                for at, given in zip(taken(spec, node), made.given, strict=True)
+            )
+            and (element < 0 or self._of_item(position, element, made))
+        )
+
+    def _given(self, node: NodeSpec, at: int, element: int, given: Given) -> bool:
+        if given is None:
+            return True
+        if isinstance(given, tuple):
+            return all(self.explains(at, i, one) for i, one in enumerate(given))
+        region = self.piece.spec.nodes[at].region
+        near = region and region == node.region
+        return self.explains(at, element if near else -1, given)
+
+    def _of_item(self, position: int, element: int, made: Made) -> bool:
+        """Whether an element was made of its item, as far as anybody told what that is."""
+        spec = self.piece.spec
+        over = spec.region_index[spec.nodes[position].region].items
+        items: tuple[bytes, ...] = ()
+        if isinstance(over, InputRef):
+            items = self.piece.facts[over.name].items
+        elif isinstance(over, NodeRef):
+            at = spec.index[over.node]
+            if spec.nodes[at].region:
+                one = self.known.get((at, element))
+                return one is None or made.item == one.digest
+            given = self.known.get((at, -1))
+            items = given.items if given is not None else ()
+        if items:
+            return made.item == items[element]
+        own = made.run_id == self.run_id or (position, element) not in self.known
+        if made.element != element or not own:  # nobody could tell that it is equal
+            return False
+        if isinstance(over, NodeRef):
+            return self.explains(spec.index[over.node], -1, made.list_of[0])
+        return made.all_inputs == self.piece.inputs.digest
+
+
 def tenant_of(inputs: Value) -> str:
     """Equal inputs are of one tenant: tenants share no flights."""
     return f"tenant-{inputs.digest[-1] % 2}"
@@ -128,7 +221,7 @@ class KernelWorld:
         self.runs: dict[str, ModelRun] = {}
         self.accepted: set[str] = set()
         self.early: set[str] = set()
-        self.made: dict[bytes, Made] = {}
+        self.made: dict[bytes, dict[Made, None]] = {}
         self.values: dict[bytes, Value] = {}
         self.wake_s = math.inf
         self.places: dict[str, int] = {}
@@ -170,7 +263,7 @@ class KernelWorld:
             run_id,
             AGENT.id,
             f"client-{how % 3}",
-            "tenant",
+            AGENTS_TENANT,
             inputs,
             agent=True,
             deadline_s=deadline_s,
@@ -224,12 +317,14 @@ class KernelWorld:
             f"client-{how % 3}",
             tenant_of(inputs),
             inputs,
-            signatures_of(spec, salt, run_id) if signed else (),
+            signatures_of(spec, f"{tenant_of(inputs)}/{salt}", run_id) if signed else (),
             collections_of(spec) if signed else (),
             how % 2 == 1,
             (how // 5) % 3 - 1 if how % 5 == 0 else 0,
             20.0 if how % 17 == 0 else None,
             facts_of(spec, inputs.digest),
+            seeds=seeds_of(spec, salt, tenant_of(inputs)) if signed else (),
+            own_collections=own_of(spec, collections_of(spec)) if signed else (),
         )
 
     def submit_as(self, run_id: str, shape: Shape, salt: int, how: int) -> list[Command]:
@@ -279,10 +374,14 @@ class KernelWorld:
                 number,
                 spec.id,
                 inputs,
-                signatures_of(spec, digest.decode(), f"{run_id}/{number}"),
+                signatures_of(
+                    spec, f"{AGENTS_TENANT}/{digest.decode()}", f"{run_id}/{number}"
+                ),
                 collections_of(spec),
                 facts_of(spec, digest),
                 ((number - 1, "n0"),) if number else (),
+                seeds=seeds_of(spec, digest.decode(), AGENTS_TENANT),
+                own_collections=own_of(spec, collections_of(spec)),
             )
         )
         if early:
@@ -302,24 +401,17 @@ class KernelWorld:
         if node.resource == "retrieval":
             revisions = {"docs": self.revision}
             self.known_revision = max(self.known_revision, self.revision)
-        upstream, gathered = dict(item.upstream), dict(item.gathered)
-        spec = self.specs[item.spec_id]
-        parents = [spec.index[parent] for parent in node.parents]
-        made = Made(
-            node.operator,
-            item.inputs.digest,
-            tuple(given_for(p, upstream, gathered) for p in parents),
-            item.run_id,
-            item.element,
-            (digest_of(item.items), digest_of(item.item)),
-            self.revision if node.verb == "pg.search" else 1_000_000,
-        )
-        unique = f"{item.flight}/{item.attempt}/{made}"
-        digest = hashlib.sha256(unique.encode()).digest()
-        self.made[digest] = made
+        made = self.made_of(item, node)
+        content = str(how // 7 % 4)  # what others' values are too
+        if how % 5 < 2:
+            content = f"{item.flight}/{item.attempt}/{made}"
+        digest = hashlib.sha256(content.encode()).digest()
+        self.made.setdefault(digest, {})[made] = None
         value = self.new_place(digest) if how % 3 == 0 else Value(digest, 1, b"x")
-        length = (how // 3) % (MAX_ITEMS + 3) - 1 if how % 2 else how // 3 % 3
-        value = replace(value, truth=how // 3 % 2 == 0, length=length)
+        drawn = digest[0]
+        length = drawn // 3 % (MAX_ITEMS + 3) - 1 if drawn % 2 else drawn // 3 % 3
+        items = items_of(length, drawn) if drawn // 5 % 2 else ()
+        value = replace(value, truth=drawn // 3 % 2 == 0, length=length, items=items)
         self.values[digest] = value
         self.ends_item(at)
         event = ev.ItemFinished(
@@ -340,6 +432,33 @@ class KernelWorld:
                 regions = self.runs[end.run_id].pieces[number].spec.regions
                 bad_lists = {"not_a_list", "too_many_items"} if regions else set[str]()
                 assert end.error.code in {"gone", *bad_lists}
+
+    def made_of(self, item: WorkItem, node: NodeSpec) -> Made:
+        """What the value of an item is made of."""
+        upstream, gathered = dict(item.upstream), dict(item.gathered)
+        spec = self.specs[item.spec_id]
+        told = b""
+        if item.item is not None:
+            told = item.item.digest
+        elif item.element >= 0:
+            over = spec.region_index[node.region].items
+            facts = facts_of(spec, item.inputs.digest)
+            known = facts[over.name].items if isinstance(over, InputRef) else ()
+            known = item.items.items if item.items is not None else known
+            told = known[item.element] if known else b""
+        return Made(
+            node.operator,
+            form_of(node),
+            item.tenant,
+            item.inputs.digest if takes_inputs(node) else b"",
+            tuple(given_for(p, upstream, gathered) for p in taken(spec, node)),
+            item.run_id,
+            item.element,
+            told,
+            (digest_of(item.items), digest_of(item.item)),
+            item.inputs.digest,
+            self.revision if node.verb == "pg.search" else 1_000_000,
+        )
 
     def ends_item(self, at: Started) -> None:
         key = (at.item.flight, at.item.attempt)
@@ -431,9 +550,11 @@ class KernelWorld:
         check_item(spec, item, facts_of(spec, item.inputs.digest))
         for position, values in item.gathered:
             for at, value in enumerate(values):
-                made = self.made[value.digest]
-                assert made.element == at, "elements out of order"
-                assert made.operator == spec.nodes[position].operator
+                assert any(
+                    made.operator == spec.nodes[position].operator
+                    and (made.element == at or made.item)
+                    for made in self.made[value.digest]
+                ), "elements out of order"
         lists = [value for _, values in item.gathered for value in values]
         places = [value for _, value in item.upstream] + lists + [item.inputs]
         for value in (*places, item.items, item.item):
@@ -544,16 +665,13 @@ class KernelWorld:
     def check_success(
         self, end: FinishRun | FinishFragment, run_id: str, piece: Piece
     ) -> None:
-        known: dict[tuple[int, int], Value] = {}
-        for position, value in end.outputs:
-            self.trace(known, run_id, piece, position, -1, value.digest)
+        known = {(at, -1): value for at, value in end.outputs}
         for position, values in end.gathered:
-            for at, value in enumerate(values):
-                assert self.made[value.digest].run_id == run_id, "elements are not shared"
-                self.trace(known, run_id, piece, position, at, value.digest)
-        for value in known.values():
-            shown = not value.place or self.places[value.place] == 0
-            assert shown or value not in dict(end.outputs).values()
+            known |= {(position, at): value for at, value in enumerate(values)}
+        trace = Trace(self.made, run_id, self.tenant_of_run(run_id), piece, known)
+        for (position, at), value in known.items():
+            assert not value.place or self.places[value.place] == 0
+            assert trace.explains(position, at, value.digest), "this is not the run's value"
         meaning = Meaning(
             piece.spec,
             piece.facts,
@@ -598,39 +716,10 @@ class KernelWorld:
             elif alive and node.purity == "effect":
                 assert states[f"{node.id}[{at}]"] == "succeeded"
 
-    def trace(
-        self,
-        known: dict[tuple[int, int], Value],
-        run_id: str,
-        piece: Piece,
-        position: int,
-        element: int,
-        digest: bytes,
-    ) -> None:
-        """Follow a value back through all that made it: it must be this run's."""
-        if (position, element) in known:
-            return
-        spec = piece.spec
-        node, made = spec.nodes[position], self.made[digest]
-        known[position, element] = self.values[digest]
-        assert made.operator == node.operator
-        assert made.inputs == piece.inputs.digest and made.element == element
-        assert made.revision >= piece.known_revision, "read before a known change"
-        if node.purity != "pure":
-            assert made.run_id == run_id
-        for parent, given in zip(node.parents, made.given, strict=True):
-            at = spec.index[parent]
-            near = spec.nodes[at].region and spec.nodes[at].region == node.region
-            if isinstance(given, tuple):
-                for i, one in enumerate(given):
-                    self.trace(known, run_id, piece, at, i, one)
-            elif given is not None:
-                self.trace(known, run_id, piece, at, element if near else -1, given)
-        over = spec.region_index[node.region].items if node.region else None
-        if isinstance(over, NodeRef):
-            items, item = made.list_of
-            at = -1 if items else element
-            self.trace(known, run_id, piece, spec.index[over.node], at, items or item)
+    def tenant_of_run(self, run_id: str) -> str:
+        """Whose a run is."""
+        run = self.runs[run_id]
+        return AGENTS_TENANT if run.agent else tenant_of(run.pieces[0].inputs)
 
     def drain(self) -> None:
         """Bring every pool up, finish everything, and look at what remains."""
@@ -695,6 +784,13 @@ def owners_ended(commands: list[Command]) -> list[str]:
         elif isinstance(command, FinishRun):
             ended.append(command.run_id)
     return ended
+
+
+def taken(spec: WorkflowSpec, node: NodeSpec) -> list[int]:
+    """Positions of the nodes that a node's arguments name, in order, once each."""
+    return [
+        spec.index[name] for name in dict.fromkeys(r.node for r in node_refs(node.args))
+    ]
 
 
 def given_for(

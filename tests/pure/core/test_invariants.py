@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
+from herasys_rt.core.fusion import Claim
 from herasys_rt.core.invariants import validate
 from herasys_rt.core.state import Flight, State, Template
 from herasys_rt.core.values import Fact
@@ -20,8 +22,8 @@ BRANCH = spec_of("c rerank", "t embed if=c", "j search c?t:-")
 
 
 def busy_state() -> State:
-    """Something of everything: waiting, joined, queued, running, aborting, reused."""
-    lab = Lab()
+    """Something of everything: waiting, joined, merged, queued, running, reused ..."""
+    lab = Lab(seeded=True)
     lab.submit("r1", CHAIN)
     lab.submit("r2", CHAIN)
     lab.finish(lab.running()[0], placed("vector"))
@@ -41,6 +43,9 @@ def busy_state() -> State:
     lab.reveal("g", 1, spec_of("z rerank"), "g")
     lab.cancel_fragment("g", 1)
     lab.cancel_fragment("g", 5)
+    for run_id in ("v1", "v2"):
+        vector = item(lab.submit(run_id, spec_of("p embed", "o rerank p"), run_id))
+        lab.finish(vector, replace(placed(f"vector of {run_id}"), digest=b"equal"))
     validate(lab.state)
     return lab.state
 
@@ -134,7 +139,45 @@ def unlisted_flight(state: State) -> None:
 
 
 def miscount_pins(state: State) -> None:
-    next(iter(state.table.completed.values())).pins += 1
+    state.table.listed()[0].pins += 1
+
+
+def key_by_value_unlisted(state: State) -> None:
+    flight = next(f for f in state.flights.values() if f.claims)
+    assert flight.value_key is not None
+    del state.table.live[flight.value_key]
+
+
+def key_of_a_merged_flight_unlisted(state: State) -> None:
+    flight = next(f for f in state.flights.values() if f.claims)
+    key = flight.claims[0].key
+    assert key is not None
+    del state.table.live[key]
+
+
+def key_by_value_before_the_inputs(state: State) -> None:
+    flight = flight_in(state, "waiting")
+    flight.value_key = (b"key", ())
+    state.table.register(flight.value_key, flight)
+
+
+def claim_of_another_flight(state: State) -> None:
+    flight = next(f for f in state.flights.values() if f.claims)
+    flight.members[0].claim = Claim(None, (), True, 0.0)
+
+
+def entry_with_a_key_that_does_not_lead_to_it(state: State) -> None:
+    state.table.listed()[0].keys.append((b"key", ()))
+
+
+def key_that_leads_to_another_entry(state: State) -> None:
+    completed = state.table.completed
+    first, *_, last = completed
+    completed[first] = completed[last]
+
+
+def miscount_entries(state: State) -> None:
+    state.table.entries += 1
 
 
 def miscount_bytes(state: State) -> None:
@@ -281,6 +324,13 @@ WRONGS: list[Callable[[State], None]] = [
     dead_flight_listed,
     unlisted_flight,
     miscount_pins,
+    key_by_value_unlisted,
+    key_of_a_merged_flight_unlisted,
+    key_by_value_before_the_inputs,
+    claim_of_another_flight,
+    entry_with_a_key_that_does_not_lead_to_it,
+    key_that_leads_to_another_entry,
+    miscount_entries,
     miscount_bytes,
     over_bounds,
     miscount_references,

@@ -33,13 +33,15 @@ from tests.pure.core.kernel_lab import (
     BUSY,
     POOLS,
     placed,
+    seeds_of,
     signatures_of,
     spec_of,
 )
 
 CONFIG = KernelConfig(max_active_runs=20, reuse_ttl_s={"embed": 9.0, "rerank": 3.0})
 RETRY = NodeOptions(timeout_s=6.0, retry=Retry(4, 2.0, 2.0, 9.0))
-FACTS = {"f": Fact(False), "xs": Fact(True, 3)}
+ITEMS = tuple(hashlib.sha256(word).digest() for word in (b"x", b"y", b"x"))
+FACTS = {"f": Fact(False), "xs": Fact(True, 3, ITEMS)}
 SPECS = (
     spec_of("q embed", "s search q", "r rerank s", "a llm r q"),
     spec_of("x embed", "y search", "d dice x y", "w write x", outputs="d"),
@@ -87,17 +89,19 @@ def choose(
     luck = dice.random()
     if luck < 0.3 or not open_items:
         spec, run_id = dice.choice(SPECS), f"r{step}"
-        signatures = signatures_of(spec, str(dice.randrange(3)), run_id)
+        salt = str(dice.randrange(3))
+        signatures, seeds = signatures_of(spec, salt, run_id), seeds_of(spec, salt, "t")
         inputs = placed(f"in-{step}")
         if step % 4 == 0:
             number = step if step % 8 else step // 2
             return ev.NodesRevealed(
-                "g", number, spec.id, inputs, signatures, facts=FACTS, parents=((0, "q"),)
-            )
+                "g", number, spec.id, inputs, signatures, facts=FACTS,
+                parents=((0, "q"),), seeds=seeds,
+            )  # fmt: skip
         deadline_s = 9.0 if step % 5 == 0 else None
         return ev.RunSubmitted(
             run_id, spec.id, f"c{step % 3}", "t", inputs, signatures, (), False, 0,
-            deadline_s, FACTS,
+            deadline_s, FACTS, seeds=seeds,
         )  # fmt: skip
     if luck < 0.34:
         return ev.RunCancelled(f"r{dice.randrange(step)}")
@@ -112,7 +116,8 @@ def choose(
     instance, flight, attempt = open_items.pop(dice.randrange(len(open_items)))
     if luck < 0.5:
         return ev.ItemFailed(flight, attempt, instance, dice.choice((BUSY, BROKEN)))
-    value = replace(placed(f"v{step}"), truth=luck < 0.8, length=step % 4)
+    digest = hashlib.sha256(str(dice.randrange(4)).encode()).digest()
+    value = replace(placed(f"v{step}"), digest=digest, truth=luck < 0.8, length=step % 4)
     return ev.ItemFinished(flight, attempt, instance, value, 0.5, b"m", {"docs": step})
 
 
@@ -125,6 +130,22 @@ def test_a_recorded_journal_replays_to_identical_commands(tmp_path: Path) -> Non
     assert replay(path, build) == answers
     header = read_header(path)
     assert (header.config, header.policies) == (CONFIG, DEFAULTS)
+
+
+def test_a_journal_from_before_value_seeds_replays_without_them(tmp_path: Path) -> None:
+    play(tmp_path / "new")
+    old, state = tmp_path / "old", new_state(CONFIG, *build())
+    answers: list[list[Command]] = []
+    with JournalWriter(old, CONFIG, DEFAULTS) as journal:
+        for now, event in read_journal(tmp_path / "new"):
+            written = codec.decode(codec.encode(event))
+            if isinstance(event, ev.RunSubmitted | ev.NodesRevealed):
+                event = replace(event, seeds=(), own_collections=())
+                del written["seeds"], written["own_collections"]
+            journal.append(now, written)
+            answers.append(handle(state, event, now))
+    assert replay(old, build) == answers
+    assert answers != replay(tmp_path / "new", build), "values were shared"
 
 
 def test_a_journal_cut_anywhere_reads_up_to_the_cut(tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ from herasys_rt.core import (
     plan,
     pools,
     runs,
+    value_keys,
 )
 from herasys_rt.core.commands import FinishRun
+from herasys_rt.core.fusion import Claim, FusionTable, Key
 from herasys_rt.core.heap import IndexedHeap, Rank
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.needs import Needs
@@ -31,6 +33,7 @@ from herasys_rt.core.state import (
     Fragment,
     Instance,
     Node,
+    Payload,
     Pool,
     Run,
     RunStatus,
@@ -192,6 +195,48 @@ def forgotten_workflow(patch: Patch) -> None:
     patch.setattr(runs, "open_fragments", faulty)
 
 
+def forgotten_merged_member(patch: Patch) -> None:
+    """Of a flight that is merged into another one the last member is left behind."""
+    adopt = flights.adopt
+
+    def faulty(state: State, flight: Flight, members: list[Node], claim: Claim) -> None:
+        adopt(state, flight, members[:-1], claim)
+
+    patch.setattr(flights, "adopt", faulty)
+
+
+def stale_second_key(patch: Patch) -> None:
+    """A flight that ends is still found by its other keys."""
+
+    def faulty(table: FusionTable, flight: Flight) -> None:
+        if flight.key is not None and table.live.get(flight.key) is flight:
+            del table.live[flight.key]
+
+    patch.setattr(FusionTable, "forget", faulty)
+
+
+def equal_whatever_the_item(patch: Patch) -> None:
+    """The item of an element does not count."""
+    item = value_keys._item  # pyright: ignore[reportPrivateUsage]
+
+    def faulty(node: Node, payload: Payload) -> bytes | None:
+        return b"item" if item(node, payload) is not None else None
+
+    patch.setattr(value_keys, "_item", faulty)
+
+
+def equal_whatever_the_parents(patch: Patch) -> None:
+    """What the parents gave does not count."""
+
+    def faulty(state: State, feeder: Node, flight: Flight) -> Key | None:
+        seeds = feeder.fragment.seeds
+        if not seeds or not seeds[feeder.position] or feeder.element >= 0:
+            return None
+        return (b"value" + seeds[feeder.position], ())
+
+    patch.setattr(flights, "value_key_of", faulty)
+
+
 FAULTS: list[Callable[[Patch], None]] = [
     lost_waiter,
     double_release,
@@ -205,6 +250,10 @@ FAULTS: list[Callable[[Patch], None]] = [
     branch_not_taken_started,
     lost_element,
     forgotten_workflow,
+    forgotten_merged_member,
+    stale_second_key,
+    equal_whatever_the_item,
+    equal_whatever_the_parents,
 ]
 
 

@@ -57,7 +57,9 @@ def test_names_are_forgiving_and_aliases_resolve():
     assert gpu(" H100 ").name == "h100"
     assert gpu("RTX_4090") is gpu("4090") is gpu("rtx-4090")
     assert gpu("RTX4090").name == "rtx-4090"
-    assert model("meta-llama/Meta-Llama-3-8B-Instruct") is model("llama-3.1-8b")
+    older, newer = model("meta-llama/Meta-Llama-3-8B-Instruct"), model("Llama_3.1-8b")
+    assert (older.context_tokens, newer.context_tokens) == (8_192, 131_072)
+    assert msgspec.structs.replace(newer, context_tokens=8_192) == older
 
 
 @pytest.mark.parametrize("find", [gpu, model])

@@ -7,6 +7,7 @@ import pytest
 from herasys_rt.costs.batch import LinearBatch
 from herasys_rt.costs.forecast import UNKNOWN_S, ProfileForecast
 from herasys_rt.costs.layered import StepParts
+from herasys_rt.costs.lengths import UNSEEN_TOKENS
 from herasys_rt.costs.profile import PoolProfile, Profile, VerbProfile
 from herasys_rt.dsl import workflow
 from operators import embed, generate, retrieve
@@ -53,6 +54,18 @@ def test_nodes_take_what_their_inputs_ask_of_the_profile():
     assert short["embed"] == long["embed"] > 0.01
     # A decode step of one sequence takes a millisecond.
     assert long["generate"] - short["generate"] == pytest.approx(0.1)
+
+
+def test_an_answer_counts_as_those_before_it_and_within_its_limit():
+    forecast = ProfileForecast(PROFILE)
+    (node,) = [node for node in rag.spec.nodes if node.verb == "llm.generate"]
+    unseen_s = _of(forecast, 1000)[2]
+    for _ in range(50):
+        forecast.observe(node.model, node.operator, 28)
+        forecast.observe("another", node.operator, 900)
+        forecast.observe(node.model, "judge@1", 900)
+    assert unseen_s - _of(forecast, 1000)[2] == pytest.approx((UNSEEN_TOKENS - 28) / 1000)
+    assert _of(forecast, 1000)[2] - _of(forecast, 8)[2] == pytest.approx(0.02)
 
 
 def test_what_was_not_measured_is_not_known():

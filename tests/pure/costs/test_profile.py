@@ -219,10 +219,10 @@ def test_a_profiled_pool_predicts_what_was_measured():
     assert service.token_budget == BUDGET
     assert service.control_s == 0.004
     work = Work(prompt_tokens=32, output_tokens=33)
-    for batch in (1, 16):
-        wanted = call_s(1, 32, 1) + call_s(batch, 32, 33) - call_s(batch, 32, 1)
-        found = service.predicted_s("llm.generate", work, batch)
-        assert found == pytest.approx(wanted, rel=0.05)
+    found = service.predicted_s("llm.generate", work)
+    assert found == pytest.approx(call_s(1, 32, 33), rel=0.05)
+    step_s = (call_s(16, 32, 33) - call_s(16, 32, 1)) / 32
+    assert service.steps.decode_s(16, 16 * 48) == pytest.approx(step_s, rel=0.05)
 
 
 def test_an_engine_that_does_not_tell_its_cache_is_not_bound_by_it():
@@ -237,7 +237,7 @@ def test_a_batched_node_takes_as_long_as_its_batch():
     service = profiled_service(profile(), "embedding")
     assert service.steps is None
     assert service.predicted_s("embed", Work(items=1, tokens=50)) == pytest.approx(0.02)
-    assert service.predicted_s("embed", Work(items=1, tokens=50), 8) == pytest.approx(0.09)
+    assert service.batch_s("embed", 8, 400) == pytest.approx(0.09)
 
 
 def test_a_pool_that_was_not_measured_is_refused_with_those_that_were():

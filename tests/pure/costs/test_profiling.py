@@ -71,6 +71,8 @@ class FakeEngines:
                 seconds["embed_many@1"] = 0.01 + 0.001 * len(texts) + 0.0002 * tokens
             case "store@1":
                 seconds["store@1"] = 0.004 + 0.0002 * len(given["documents"])
+            case "delete@1":
+                seconds["delete@1"] = 0.003
             case "rerank@1":
                 found = declared.spec.nodes[0].args["top_k"]
                 items = found.value  # type: ignore[union-attr]
@@ -135,6 +137,7 @@ def test_a_profiled_language_model_is_ready_for_the_simulator():
     profile_of = measure(LLM)
     assert profile_of[0].kv_capacity_tokens == 11_648
     assert profile_of[0].kv_bytes_per_token == 23_040
+    assert profile_of[0].context_tokens == 2048
     assert profile_of[0].instance_class == "cpu"
 
 
@@ -170,6 +173,7 @@ def test_batches_of_every_other_engine_are_fitted():
     assert embed.times.batch_s(8, 8 * 66) == pytest.approx(0.01 + 0.008 + 0.1056)
     assert [verb.verb for verb in found["retrieval"].verbs] == [
         "pg.write",
+        "pg.delete",
         "pg.search",
         "pg.text",
         "pg.hybrid",
@@ -177,6 +181,9 @@ def test_batches_of_every_other_engine_are_fitted():
     write = found["retrieval"].verb("pg.write")
     assert write is not None and write.times is not None
     assert write.times.batch_s(100, 0) == pytest.approx(0.024)
+    delete = found["retrieval"].verb("pg.delete")
+    assert delete is not None and delete.times is not None
+    assert delete.times.batch_s(1, 0) == pytest.approx(0.003)
     rerank = found["rerank"].verb("rerank")
     assert rerank is not None and rerank.times is not None
     assert rerank.times.batch_s(10, 600) == pytest.approx(0.065)
@@ -206,6 +213,28 @@ def test_a_search_that_nobody_answers_is_left_out():
     (found,) = profiler.pools([pool("search")], {})
     assert found.verbs == ()
     assert said[-1] == "http.search is left out: nobody answered"
+
+
+def test_documents_that_are_deleted_were_written_for_it():
+    engines = FakeEngines()
+    measure(pool("retrieval"), engines=engines, effort=QUICK)
+    written = [
+        document["id"]
+        for name, _, given in engines.asked
+        if name == "ingest"
+        for document in given["documents"]
+    ]
+    deleted = [given["source"] for name, _, given in engines.asked if name == "delete"]
+    assert len(set(deleted)) == len(deleted) == 3
+    assert set(deleted) < set(written)
+    assert len(set(written)) == len(written)
+
+
+def test_a_tool_is_not_measured_and_that_is_said():
+    said: list[str] = []
+    (found,) = Profiler(FakeEngines(), said.append, QUICK).pools([pool("python")], {})
+    assert [verb.verb for verb in found.verbs] == ["text.chunk"]
+    assert said[-1] == "python.call is left out: a tool takes what its function takes"
 
 
 def test_what_a_node_takes_beside_its_engine_is_the_control_path():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import cast
 
 import pytest
 
@@ -23,6 +24,8 @@ from herasys_rt.core.events import (
 from herasys_rt.core.invariants import validate
 from herasys_rt.core.kernel import KernelConfig, handle, new_state
 from herasys_rt.core.policy import PolicyNames
+from herasys_rt.core.progress import Progress
+from herasys_rt.core.state import Flight
 from herasys_rt.core.values import Fact
 from herasys_rt.errors import ConfigError
 from herasys_rt.graph.spec import WorkflowSpec
@@ -93,6 +96,11 @@ class Bench:
         self.send(ItemFinished(item.flight, item.attempt, instance, inline(b"v"), run_s))
         return name
 
+    def progress(self, run: str) -> Progress:
+        progress = self.state.runs[run].progress
+        assert progress is not None
+        return progress
+
     def drain(self, run_s: float = 1.0) -> list[str]:
         """End everything; gives the order."""
         order: list[str] = []
@@ -133,13 +141,38 @@ def test_srtf_goes_by_what_is_left_of_the_run() -> None:
 
 def test_a_node_of_which_nothing_is_predicted_counts_with_what_its_kind_took() -> None:
     bench = Bench("srtf")
-    bench.submit("first", ONE, 1.0)
+    bench.submit("first", ONE, -1.0)
     bench.submit("holds", ONE, 1.0)
     bench.finish(run_s=6.0)  # the mean from now on
     bench.submit("five", ONE, 5.0)
     bench.submit("unknown", ONE, -1.0)
     bench.submit("seven", ONE, 7.0)
     assert bench.drain() == ["holds/0", "five/0", "unknown/0", "seven/0"]
+
+
+def test_srtf_corrects_what_is_predicted_by_what_its_kind_took() -> None:
+    bench = Bench("srtf")
+    bench.submit("first", ONE, 2.0)
+    bench.submit("before", ONE, 2.0)
+    bench.finish(run_s=6.0)  # three times as long, and 6 s is the mean
+    bench.submit("three", ONE, 3.0)  # 9 s are expected
+    bench.submit("unknown", ONE, -1.0)
+    bench.submit("one", ONE, 1.0)  # 3 s
+    expected = {run: bench.progress(run).remaining_s for run in ("three", "unknown", "one")}
+    assert expected == pytest.approx({"three": 9.0, "unknown": 6.0, "one": 3.0})
+    assert bench.progress("before").remaining_s == 2.0  # as it was when it was revealed
+    assert bench.drain() == ["before/0", "one/0", "unknown/0", "three/0"]
+
+
+def test_the_horizon_is_not_corrected_by_what_was_measured_beside_others() -> None:
+    bench = Bench("llf")
+    bench.submit("first", CHAIN, 2.0, 2.0, 2.0)
+    bench.finish(run_s=6.0)
+    bench.submit("next", CHAIN, 2.0, 2.0, 2.0)
+    progress = bench.progress("next")
+    assert progress.horizon_s == 6.0
+    assert progress.pieces[0].tails == [6.0, 4.0, 2.0]
+    assert progress.remaining_s == pytest.approx(18.0)
 
 
 def test_srtf_scales_the_rest_by_how_wrong_predictions_were() -> None:
@@ -325,6 +358,54 @@ def test_round_robin_takes_each_instance_in_turn_and_lets_newcomers_in_fairly() 
     assert started[6:] == ["llm-0", "llm-1", "llm-2", "llm-3"]
 
 
+def test_least_reserved_takes_the_instance_with_the_fewest_predicted_tokens() -> None:
+    names = PolicyNames("fcfs", "least_reserved", policies.DEFAULTS.batching)
+    state = new_state(KernelConfig(), *policies.build(names))
+    started: list[tuple[str, WorkItem]] = []
+
+    def send(event: Event) -> None:
+        out = handle(state, event, 1.0)
+        validate(state)
+        for command in out:
+            if isinstance(command, StartBatch):
+                started.extend([(command.instance, item) for item in command.items])
+
+    def submit(run: str, *tokens: int) -> str:
+        send(RunSubmitted(run, ONE.id, "c", "t", inline(b"x"), kv_tokens=tokens))
+        return started[-1][0]
+
+    for event in (POOLS["llm"], SpecRegistered(ONE)):
+        send(event)
+    for i in (1, 2, 3):
+        send(InstanceUp(f"llm-{i}", "llm", 9))
+    assert [submit(f"a{i}", tokens) for i, tokens in enumerate((900, 100, 300))] == [
+        "llm-1", "llm-2", "llm-3",
+    ]  # fmt: skip
+    assert submit("b", 250) == "llm-2"
+    assert submit("c", 10) == "llm-3"  # 300 of 350 and 900
+    instance, first = started[0]
+    send(ItemFinished(first.flight, first.attempt, instance, inline(b"v"), 1.0))
+    assert submit("d", 400) == "llm-1"  # the 900 are let go
+    assert submit("unknown") == "llm-3"  # 310 of 400 and 350
+    assert submit("again") == "llm-3"
+    send(InstanceDown("llm-3", "lost"))
+    assert state.instances["llm-1"].reserved + state.instances["llm-2"].reserved == 1060
+
+
+def test_without_predictions_least_reserved_is_least_loaded() -> None:
+    names = PolicyNames("fcfs", "least_reserved", policies.DEFAULTS.batching)
+    placement = policies.build(names).placement
+    state = new_state(KernelConfig(), *policies.build(names))
+    for event in (POOLS["llm"], InstanceUp("a", "llm", 4), InstanceUp("b", "llm", 9)):
+        handle(state, event, 1.0)
+    one, two = state.instances["a"], state.instances["b"]
+    one.busy, two.busy = 2, 3
+    flight = cast(Flight, None)
+    assert placement.score(one, flight) > placement.score(two, flight)
+    two.reserved = 1
+    assert placement.score(one, flight) < placement.score(two, flight)
+
+
 def test_a_preset_is_known_by_name_and_an_ordering_is_one_too() -> None:
     static = preset("static_split")
     assert (static.fusion, static.split, static.partial_prefill) == (False, 2, True)
@@ -348,6 +429,8 @@ def test_an_unknown_policy_lists_the_known_ones(name: str) -> None:
     [("llf+x", "least_loaded"), ("llf", "x"), ("llf+", "least_loaded")],
 )
 def test_an_unknown_placement_lists_the_known_ones(name: str, placement: str) -> None:
-    with pytest.raises(ConfigError, match="known: least_loaded, round_robin") as told:
+    with pytest.raises(
+        ConfigError, match="known: least_loaded, least_reserved, round_robin"
+    ) as told:
         preset(name, placement)
     assert told.value.message.startswith("unknown placement")

@@ -1,4 +1,4 @@
-"""What benchmarks share: data lookup, statistics, output."""
+"""What benchmarks share: data lookup, output."""
 
 from __future__ import annotations
 
@@ -8,40 +8,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks import _common
-
-floats = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50)
-
-
-def test_the_percentile_lies_between_neighbours() -> None:
-    assert _common.percentile([4, 1, 3, 2], 50) == 2.5
-    assert _common.percentile([1, 2, 3], 0) == 1
-    assert _common.percentile([1, 2, 3], 100) == 3
-    assert _common.percentile([7], 99) == 7
-
-
-@given(floats, st.floats(0, 100))
-def test_the_percentile_stays_within_the_values(values: list[float], q: float) -> None:
-    slack = 1e-9 * max(1.0, *(abs(v) for v in values))
-    found = _common.percentile(values, q)
-    assert min(values) - slack <= found <= max(values) + slack
-
-
-def test_no_values_have_no_percentile() -> None:
-    with pytest.raises(ValueError, match="no values"):
-        _common.percentile([], 50)
-    with pytest.raises(ValueError, match="between 0 and 100"):
-        _common.percentile([1.0], 101)
-
-
-def test_an_interval_holds_the_mean_and_repeats_itself() -> None:
-    values = [float(v % 10) for v in range(100)]
-    low, high = _common.interval(values)
-    assert low < 4.5 < high
-    assert _common.interval(values) == (low, high)
 
 
 def test_data_is_looked_up_where_the_variable_says(

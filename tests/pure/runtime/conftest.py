@@ -13,7 +13,7 @@ import pytest
 from herasys_rt.client.client import Client
 from herasys_rt.client.hosting import HostedAgents
 from herasys_rt.client.link import Link
-from herasys_rt.config import Config, PoolConfig
+from herasys_rt.config import Config, PoolConfig, SchedulerConfig
 from herasys_rt.costs.forecast import ProfileForecast
 from herasys_rt.engines.protocol import Engine, Item, Outcome, Sink, Snapshot
 from herasys_rt.errors import ErrorInfo
@@ -87,10 +87,16 @@ class HandEngine:
 class LocalRuntime:
     """Loops in threads; hosts and the fuser can be ended and started again."""
 
-    def __init__(self, run_dir: Path, pools: list[PoolConfig], engines: dict[str, Engine]):
+    def __init__(
+        self,
+        run_dir: Path,
+        pools: list[PoolConfig],
+        engines: dict[str, Engine],
+        scheduler: SchedulerConfig,
+    ):
         self.run_dir = run_dir
         self.journal_path = run_dir / "journal.bin"
-        self.config = Config(pools=tuple(pools))
+        self.config = Config(pools=tuple(pools), scheduler=scheduler)
         self.outbox = Outbox()
         self._closed = False
         self.threads: list[threading.Thread] = []
@@ -186,13 +192,16 @@ def start_runtime(tmp_path_factory: Any) -> Iterator[Callable[..., LocalRuntime]
     started: list[LocalRuntime] = []
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
 
-        def start(*, fuser: bool = True, **engines: Engine) -> LocalRuntime:
+        def start(
+            *, fuser: bool = True, ordering: str = "workflow_fcfs", **engines: Engine
+        ) -> LocalRuntime:
             resources = {"search": "retrieval", "embedding": "embedding", "llm": "llm"}
             pools = [
                 PoolConfig(name=name, resource=resources[name], engine="modelled", slots=4)  # pyright: ignore
                 for name in engines
             ]
-            runtime = LocalRuntime(Path(folder), pools, engines)
+            scheduler = SchedulerConfig(ordering=ordering)
+            runtime = LocalRuntime(Path(folder), pools, engines, scheduler)
             started.append(runtime)
             if fuser:
                 runtime.start_fuser()

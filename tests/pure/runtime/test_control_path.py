@@ -416,6 +416,7 @@ def test_the_journal_of_live_runs_replays_to_the_same_commands(
     from herasys_rt.core.journal import replay
     from herasys_rt.policies import build
     from herasys_rt.runtime import scheduler
+    from herasys_rt.sim.replay import replay as simulated
 
     commanded: list[Any] = []
 
@@ -439,6 +440,7 @@ def test_the_journal_of_live_runs_replays_to_the_same_commands(
     assert cancelled.report(10)["status"] == "cancelled"
     runtime.close()
     assert replay(runtime.journal_path, build) == commanded
+    assert simulated(runtime.journal_path, build) == commanded
     assert sum(map(len, commanded)) > 8
 
 
@@ -463,6 +465,32 @@ def test_runs_tell_the_kernel_what_a_profile_predicts(start_runtime, hand_engine
     events = [event for _, event in read_journal(runtime.journal_path)]
     (told,) = [event.seconds for event in events if isinstance(event, RunSubmitted)]
     assert told == (0.25, UNKNOWN_S, UNKNOWN_S)
+
+
+def test_predictions_go_by_the_lengths_that_outputs_had(start_runtime, hand_engine):
+    from herasys_rt.costs.forecast import ProfileForecast
+    from herasys_rt.costs.layered import StepParts
+    from herasys_rt.costs.profile import PoolProfile, Profile, VerbProfile
+
+    verb = VerbProfile("llm.generate", steps=StepParts(((0, 0.0), (1000, 1000.0))))
+    forecast = ProfileForecast(
+        Profile((PoolProfile("llm", "llm", "modelled", "cpu", 4, (verb,)),))
+    )
+    engine = hand_engine()
+    runtime = start_runtime(fuser=False, ordering="srtf", llm=engine)
+    runtime.start_fuser(forecast)
+    client = runtime.connect()
+    await_fuser(client)
+    asked = {"question": "why"}
+    (unseen_s,) = forecast.seconds(answer.spec, asked)  # its max_tokens, 8
+    run = client.submit(answer, **asked)
+    (item,) = engine.wait_for(1)
+    engine.finish(item, "so", usage={"completion_tokens": 2})
+    assert run.result(10) == "so"
+    while forecast.seconds(answer.spec, asked) == (unseen_s,):
+        pass  # until the fuser has heard
+    (seen_s,) = forecast.seconds(answer.spec, asked)
+    assert unseen_s - seen_s == pytest.approx(6 / 1000)  # a millisecond a token
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from herasys_rt.errors import ConfigError
-from herasys_rt.sim.cluster_files import cluster_text, parse_cluster, read_cluster
+from herasys_rt.sim.cluster_files import parse_cluster, read_cluster
 from herasys_rt.sim.clusters import (
     CLUSTERS,
     Cluster,
@@ -174,6 +175,40 @@ def test_a_step_of_which_no_time_is_known_is_refused() -> None:
     machines.check([Job("j", "job", (replace(tool, truth=Truth(seconds=0.2)),))])
 
 
+def call(prompt: int, output: int) -> Job:
+    truth = Truth(prompt_tokens=prompt, output_tokens=output)
+    step = Step("answer", "llm.generate", "llm", "generate@1", truth=truth)
+    return Job(f"r{prompt}", "call", (step,))
+
+
+def test_calls_beyond_the_context_of_their_model_are_refused_with_the_numbers() -> None:
+    jobs = [call(8000, 192), call(8000, 193), call(9000, 100)]
+    with pytest.raises(ConfigError) as told:
+        Machines(cluster("testbed-4x4090")).check(jobs)
+    assert told.value.fields["faults"] == (
+        "2 of 3 runs have calls beyond the 8,192 tokens of context of pool 'llm': step "
+        "'answer' of run r9000 has a prompt of 9,000 and an output of 100 tokens; "
+        "let texts be shorter (length_scale) or the pool take longer ones (context_tokens)",
+    )
+    Machines(cluster("testbed-4x4090"), "llama-3.1-8b").check(jobs)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_pool_may_serve_less_or_more_than_its_model_says(split: bool) -> None:
+    def served(context: int) -> Machines:
+        whole = PoolShape("llm", "llm", (Group(1, "h200"),), context_tokens=context)
+        roles = ("prefill", "decode") if split else ("both",)
+        pools = tuple(replace(whole, name=role, role=role) for role in roles)
+        return Machines(Cluster("own", pools, "qwen3-coder-30b-a3b"))
+
+    with pytest.raises(ConfigError, match="the 1,000 tokens of context of pool"):
+        served(1_000).check([call(900, 101)])
+    served(1_000).check([call(900, 100)])
+    with pytest.raises(ConfigError, match="the 262,144 tokens of context"):
+        served(0).check([call(300_000, 1)])
+    served(400_000).check([call(300_000, 1)])
+
+
 def test_a_step_goes_where_the_kernel_would_send_it() -> None:
     pools = (PoolShape("one", "search"), PoolShape("two", "search"))
     (job,) = workload("web").jobs(0, 1, None)
@@ -189,7 +224,7 @@ def test_the_file_form_reads_back_as_the_same_cluster(
     known: Cluster, tmp_path: Path
 ) -> None:
     path = tmp_path / "cluster.yaml"
-    path.write_text(cluster_text(known))
+    path.write_bytes(msgspec.yaml.encode(known))
     assert read_cluster(path) == known
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from herasys_rt.sim.agenda import Agenda
-from herasys_rt.sim.instances import BatchServer, Work, fixed_seconds
+from herasys_rt.sim.instances import BatchServer, Work
 from herasys_rt.sim.prefill import PrefillServer
 from herasys_rt.workloads.arrivals import Truth
 from tests.pure.sim.sim_lab import Desk, LinearSteps, call
@@ -15,10 +17,14 @@ def wait(flight: int, seconds: float) -> Work:
     return Work(flight, 1, "python.call", Truth(seconds=seconds))
 
 
+def longest(verb: str, truths: Sequence[Truth]) -> float:
+    return max([truth.seconds or 0.0 for truth in truths], default=0.0)
+
+
 def server(parallel: int = 1) -> tuple[Agenda, Desk, BatchServer]:
     agenda = Agenda()
     desk = Desk(agenda)
-    return agenda, desk, BatchServer("s", agenda, desk, fixed_seconds, parallel)
+    return agenda, desk, BatchServer("s", agenda, desk, longest, parallel)
 
 
 def test_batches_are_served_in_order_and_their_items_end_together() -> None:

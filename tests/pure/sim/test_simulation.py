@@ -108,6 +108,23 @@ def test_equal_work_runs_once_and_its_result_is_reused() -> None:
     assert (nodes["submitted"], nodes["executed"]) == (9, 3)
 
 
+def test_equal_steps_are_shared_only_below_what_gave_equal_values() -> None:
+    def searching(id: str, question: str, place: float = 0.0) -> Job:
+        steps = (
+            step("embed", "embedding", prompt_key=question),
+            step("search", "retrieval", "embed", prompt_key="search"),
+        )
+        return Job(id, "searching", steps, place)
+
+    jobs = [searching("a", "one"), searching("b", "another"), searching("c", "")]
+    trace, _ = play(FakeMachines(toy_cluster()), jobs)
+    assert {r.run: (r.executed, r.fused) for r in trace.records} == {
+        "a": (2, 0),
+        "b": (2, 0),
+        "c": (2, 0),
+    }
+
+
 def test_an_agent_reveals_a_step_when_it_has_what_that_needs() -> None:
     log: list[tuple[float, Event, list[Command]]] = []
     jobs = [agent("g", 2.0, calls=3, wide=2)]
@@ -188,6 +205,27 @@ def test_eager_calls_go_to_machines_in_turn_and_wait_there() -> None:
         served[eager] = Counter(s.instance for s in trace.spans if "prefill" in s.step)
     assert served[False] == {"prefill-0": 6, "prefill-1": 2}
     assert served[True] == {"prefill-0": 4, "prefill-1": 4}
+
+
+def test_decoding_goes_where_the_fewest_tokens_are_reserved() -> None:
+    """By prompts, and by outputs as long as those of their kind so far."""
+    jobs = [
+        Job(
+            f"j{i}",
+            "job",
+            (step("a", "llm", prompt_tokens=n, output_tokens=500),),
+            float(i),
+        )
+        for i, n in enumerate((4000, 100, 100))
+    ]
+    where: dict[str, list[str]] = {}
+    for placement in ("least_loaded", "least_reserved"):
+        machines = FakeMachines(toy_cluster(llms=2, split=True))
+        trace, _ = play(machines, jobs, ordering="fcfs", placement=placement)
+        decoded = {s.run: s.instance for s in trace.spans if s.step == "a"}
+        where[placement] = [decoded[job.id] for job in jobs]
+    assert where["least_loaded"] == ["decode-0", "decode-1", "decode-0"]
+    assert where["least_reserved"] == ["decode-0", "decode-1", "decode-1"]
 
 
 def test_decoding_waits_for_the_keys_and_values() -> None:

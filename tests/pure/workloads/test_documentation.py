@@ -9,7 +9,8 @@ import pytest
 
 from herasys_rt.workloads import NAMES
 from herasys_rt.workloads.files import parse_workload, read_workload
-from herasys_rt.workloads.schema import TAGS, VERBS, part_keys
+from herasys_rt.workloads.parts import TAGS, VERBS
+from herasys_rt.workloads.schema import part_keys
 from herasys_rt.workloads.traces import TIMED
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "workloads.md").read_text("utf-8")

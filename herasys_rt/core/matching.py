@@ -1,0 +1,70 @@
+"""What is looked up once inputs are known: work that is equal by value.
+
+A flight that got its payload and is about to be queued takes the completed result of its
+key by value, or all its members join the live flight that has this key. Whatever is found
+counts for the flight's structural key as well: twins by structure find it from then on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from herasys_rt.core import flights, flow, remaining
+from herasys_rt.core.fusion import Claim, Key, Listed, agree
+from herasys_rt.core.state import Flight, State
+
+
+def match(state: State) -> None:
+    """Look up every flight that got its payload in this event; one that finds nothing is
+    found by its key from now on.
+
+    What is taken may complete the inputs of further nodes: those are looked up too.
+    """
+    table = state.table
+    for flight in state.agenda:  # grows while it is read
+        key = flight.value_key
+        if key is None or flight.attempt > 1 or flight.state != "waiting":
+            continue
+        listed = table.result(key, state.now)
+        if listed is not None and _may_take(flight):
+            _take(state, flight, key, listed)
+        elif (twin := table.live.get(key)) is not None:
+            _merge(state, flight, twin)
+        else:
+            table.register(key, flight)
+
+
+def _may_take(flight: Flight) -> bool:
+    """Whether no member wants to be computed anew."""
+    return all(
+        node.fragment.plan.options[node.position].cache for node in flight.members.values()
+    )
+
+
+def _take(state: State, flight: Flight, key: Key, listed: Listed) -> None:
+    """Give every member a completed result. It is theirs with what their own inputs were
+    made of: only the value was computed elsewhere."""
+    payload, table = flight.payload, state.table
+    assert payload is not None
+    result = replace(
+        listed.result,
+        exact=payload.exact and agree(flight.key, flight.revisions, key[1]),
+        expires_s=min(payload.expires_s, listed.result.expires_s),
+    )
+    if flight.key is not None and result.exact:
+        table.also(listed.entry, flight.key, result, state.now)
+    members = flights.retire(state, flight)
+    for node in members:
+        node.fused_into = ""
+        flow.take(state, node, listed.entry, result)
+    flow.spread(state, members)
+    remaining.finished(state, members, None, result)
+
+
+def _merge(state: State, flight: Flight, twin: Flight) -> None:
+    """Let every member join a live flight that computes the same value."""
+    payload = flight.payload
+    assert payload is not None
+    claim = Claim(flight.key, flight.revisions, payload.exact, payload.expires_s)
+    members = flights.retire(state, flight)
+    flights.adopt(state, twin, members, claim)
