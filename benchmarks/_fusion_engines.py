@@ -25,17 +25,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks._common import percentile
 from herasys_rt.client.client import Client
 from herasys_rt.client.link import Link
 from herasys_rt.config import Config, default_config
 from herasys_rt.dsl import workflow
+from herasys_rt.figures import percentile
 from herasys_rt.ingestion import ingest_spec
 from herasys_rt.profiling_calls import Texts
 from herasys_rt.runtime.daemon import Daemon, spawn
@@ -343,24 +343,26 @@ def gaps(ends_s: Sequence[float]) -> list[float]:
     return [after - before for before, after in zip([0.0, *edges], edges, strict=False)]
 
 
-def ratio_interval(
-    blocks: Blocks, confidence: float = 0.95, seed: int = 0
-) -> tuple[float, float]:
-    """A bootstrap interval of the ratio of throughputs, over pairs of batches of
-    completions; the same for the same blocks. Says little where most runs are joined: they
-    end in clusters."""
+def ratio_interval(blocks: Blocks) -> tuple[float, float]:
+    """An interval of the ratio of throughputs, over pairs of batches of completions. Says
+    little where most runs are joined: they end in clusters."""
     pairs = [
         pair
         for off, on in zip(blocks.off, blocks.on, strict=True)
         for pair in zip(gaps(off.ends_s), gaps(on.ends_s), strict=True)
     ]
+    return interval(pairs, lambda some: sum(a for a, _ in some) / sum(b for _, b in some))
+
+
+def interval(
+    pairs: Sequence[tuple[float, float]],
+    statistic: Callable[[Sequence[tuple[float, float]]], float],
+    seed: int = 0,
+) -> tuple[float, float]:
+    """A 95 % bootstrap interval of a statistic of pairs; the same for the same pairs."""
     draw = random.Random(seed)
-    ratios: list[float] = []
-    for _ in range(_RESAMPLES):
-        some = draw.choices(pairs, k=len(pairs))
-        ratios.append(sum(a for a, _ in some) / sum(b for _, b in some))
-    tail = (1 - confidence) / 2 * 100
-    return percentile(ratios, tail), percentile(ratios, 100 - tail)
+    found = [statistic(draw.choices(pairs, k=len(pairs))) for _ in range(_RESAMPLES)]
+    return percentile(found, 2.5), percentile(found, 97.5)
 
 
 def _cpu_s(blocks: Sequence[Served]) -> float:

@@ -37,13 +37,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks import _fusion_engines as engines
-from benchmarks._common import emit, facts, interval, percentile, standard_arguments
+from benchmarks._common import emit, facts, standard_arguments
 from benchmarks._fusion_engines import Effort, Load, say
 from benchmarks.overhead import chain, many_at_once, modelled_config, one_at_a_time
 from herasys_rt.core.fusion import FusionTable, Key, Result
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.state import KernelConfig
 from herasys_rt.core.values import Value
+from herasys_rt.figures import percentile
 from herasys_rt.graph.hashing import HASHES, Hash
 from herasys_rt.graph.signature import Signer
 
@@ -99,7 +100,7 @@ def million(
         spent_s = _look_up(table, keys)
         _complete(table, keys)
         spent_us.append(1e6 * (spent_s + _look_up(table, keys)) / (2 * PORTION))
-    entries = len(table.completed)
+    entries = table.entries
     del table
     return {
         "bytes_per_entry": round(_bytes_per_entry(bounds), 1),
@@ -126,7 +127,7 @@ def _complete(table: FusionTable, keys: Sequence[Key]) -> None:
     for key in keys:
         value = Value(key[0][::-1], 0, b"")
         result = Result(value, b"", True, float("inf"), "engine-0", 0.0, 0.0, 1)
-        table.store(key, result, value, 0.0)
+        table.store([(key, result)], value, value.size, 0.0)
         table.trim()
 
 
@@ -140,7 +141,7 @@ def _bytes_per_entry(bounds: KernelConfig) -> float:
     gc.collect()
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return held / len(table.completed)
+    return held / table.entries
 
 
 # --- the control path ---------------------------------------------------------------
@@ -178,11 +179,14 @@ def control(pairs: int, runs: int) -> dict[str, Any]:
 
 
 def _added(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    added = [on - off for on, off in pairs]
     return {
-        "mean": round(statistics.fmean(added), 4),
-        "interval": [round(x, 4) for x in interval(added)],
+        "mean": round(_difference(pairs), 4),
+        "interval": [round(x, 4) for x in engines.interval(pairs, _difference)],
     }
+
+
+def _difference(pairs: Sequence[tuple[float, float]]) -> float:
+    return statistics.fmean([on - off for on, off in pairs])
 
 
 def _arms(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
