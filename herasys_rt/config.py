@@ -120,6 +120,11 @@ class ReuseConfig(_Section):
         "http.search": 300.0,
     }
     """Seconds a result of a verb stays reusable; verbs not named here have no limit."""
+    store: Literal["none", "disk"] = "none"
+    """Where results outlast the runtime: nowhere, or in ``store_dir``."""
+    store_dir: Path | None = None
+    """None: ``reuse`` in the user's state directory. One runtime at a time uses it."""
+    store_max_bytes: int = pydantic.Field(default=1024 * 1024 * 1024, ge=0)
 
 
 class SchedulerConfig(_Section):

@@ -91,9 +91,24 @@ class Goodbye(msgspec.Struct, frozen=True, tag=True):
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag=True):
-    """Asks the scheduler for a `StatusReply`."""
+    """Asks the scheduler for a `StatusReply`. Who shows the operator's ``key`` is told of
+    every tenant."""
 
     client: str
+    key: str = ""
+
+
+class PurgeRequest(msgspec.Struct, frozen=True, tag=True):
+    """Asks for completed results to be forgotten; answered by a `PurgeReply` of the same
+    ``number``. The filters are those of `events.CachePurged`; only who shows the
+    operator's ``key`` may name another tenant than its own, or none."""
+
+    client: str
+    number: int
+    tenant: str | None = None
+    collection: str | None = None
+    signature: bytes = b""
+    key: str = ""
 
 
 class ExplainRequest(msgspec.Struct, frozen=True, tag=True):
@@ -145,10 +160,33 @@ class Heartbeat(msgspec.Struct, frozen=True, tag=True):
     kv_usage: float = 0.0
 
 
+class StoreFacts(msgspec.Struct, frozen=True):
+    """How the store of results is: ``up`` or ``waiting`` for its folder; what is in it,
+    and since the start: results kept and left out, found, and found damaged."""
+
+    state: str
+    entries: int
+    bytes: int
+    kept: int
+    left_out: int
+    found: int
+    damaged: int
+
+
 class FuserReady(msgspec.Struct, frozen=True, tag=True):
-    """A fuser (re)started; sent again as its heartbeat."""
+    """A fuser (re)started; sent again as its heartbeat. ``store`` is None where it has
+    none."""
 
     endpoint: Endpoint
+    store: StoreFacts | None = None
+
+
+class KeptDropped(msgspec.Struct, frozen=True, tag=True):
+    """The purge that began ``generation`` has taken effect in the store: ``entries`` are
+    gone from it."""
+
+    generation: int
+    entries: int
 
 
 class FuserLost(msgspec.Struct, frozen=True, tag=True):
@@ -186,6 +224,12 @@ class Lengths(msgspec.Struct, frozen=True, tag=True):
     it, operator, tokens) each, in their order."""
 
     outputs: tuple[tuple[str | None, str, int], ...]
+
+
+class Generation(msgspec.Struct, frozen=True, tag=True):
+    """So many purges there were. Until it is told a fuser offers nothing."""
+
+    generation: int
 
 
 # --- scheduler -> host --------------------------------------------------------------
@@ -313,6 +357,17 @@ class ExplainReply(msgspec.Struct, frozen=True, tag=True):
     error: ErrorInfo | None = None
 
 
+class PurgeReply(msgspec.Struct, frozen=True, tag=True):
+    """What a `PurgeRequest` did: ``entries`` of ``bytes`` are gone from the cache, and
+    ``stored`` from the store (None: they go as soon as the fuser is back)."""
+
+    number: int
+    entries: int = 0
+    bytes: int = 0
+    stored: int | None = 0
+    error: ErrorInfo | None = None
+
+
 class Gone(msgspec.Struct, frozen=True, tag=True):
     """The runtime is ending; nothing more will come."""
 
@@ -330,6 +385,7 @@ FromClient = (
     | Goodbye
     | StatusRequest
     | ExplainRequest
+    | PurgeRequest
 )
 ToFuser = (
     FromClient
@@ -337,6 +393,9 @@ ToFuser = (
     | events.CollectionChanged
     | Catalogue
     | Lengths
+    | Generation
+    | commands.KeepResult
+    | commands.DropKept
     | ForgetClient
     | Stop
 )
@@ -349,6 +408,7 @@ ToScheduler = (
     | Heartbeat
     | FuserReady
     | FuserLost
+    | KeptDropped
     | Stop
 )
 ToHost = (
@@ -372,6 +432,7 @@ ToClient = (
     | Piece
     | StatusReply
     | ExplainReply
+    | PurgeReply
     | Gone
     | commands.AcceptRun
     | commands.RefuseRun

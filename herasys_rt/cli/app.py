@@ -10,6 +10,7 @@ import typer
 
 from herasys_rt import __version__
 from herasys_rt.cli import (
+    cache,
     collections,
     diagnosis,
     explaining,
@@ -76,6 +77,7 @@ _add("Work", workflows.graph)
 _add("Work", explaining.explain)
 _add("Data", ingestion.ingest)
 app.add_typer(collections.app, name="collections", rich_help_panel="Data")
+app.add_typer(cache.app, name="cache", rich_help_panel="Data")
 _add("Machine", profiling.profile)
 _add("Machine", simulation.simulate)
 _add("Machine", diagnosis.models)

@@ -47,6 +47,15 @@ def explain(nodes: list[tuple[str, str]], tenant: str) -> list[Explanation]:
     return explained(nodes, tenant)
 
 
+def purge_cache(
+    tenant: str | None, collection: str | None, signature: str | None
+) -> dict[str, Any]:
+    """Purge the background runtime's cache: what went, as plain data."""
+    from herasys_rt.client.cache import purge_runtime
+
+    return purge_runtime(tenant, collection, signature)
+
+
 def connect(config: Config | None, tenant: str | None, progress: Progress) -> Client:
     """A client of the background runtime, or of a private one that ends with it."""
     from herasys_rt.client.client import connect as connect_

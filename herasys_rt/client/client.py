@@ -19,6 +19,7 @@ from collections.abc import (
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from herasys_rt.client.agents import AgentLoop
+from herasys_rt.client.cache import purged, signature_of
 from herasys_rt.client.frontend import Frontend
 from herasys_rt.client.hosting import HostedAgents
 from herasys_rt.client.link import Link
@@ -200,6 +201,25 @@ class Client:
         ``forgotten_run``, ``unknown_node``), `RuntimeStateError`.
         """
         return self._link.explain(run_id, node)
+
+    def cache_stats(self) -> dict[str, Any]:
+        """The reuse cache and what fusion saved, as `core.reuse.report` has it; per
+        operator only what this tenant's runs did. Errors: `RuntimeStateError`."""
+        return self._link.status()["cache"]
+
+    def purge_cache(
+        self, *, collection: str | None = None, signature: str | None = None
+    ) -> dict[str, Any]:
+        """Forget completed results of this tenant's runs, so that they are computed again:
+        all, those that depend on ``collection``, or that of one ``signature`` (hex).
+
+        Gives ``entries`` and ``bytes`` that the cache lost, and ``stored``, how many the
+        store did: None when it could not be asked yet and follows. Runs at work go on with
+        what they have. Errors: `InputError` for a signature that is none,
+        `RuntimeStateError`.
+        """
+        reply = self._link.purge(collection=collection, signature=signature_of(signature))
+        return purged(reply)
 
     def close(self) -> None:
         """Leave; runs that have not ended are cancelled and a private runtime stops.
@@ -454,6 +474,18 @@ class AsyncClient:
     async def explain(self, run_id: str, node: str) -> Explanation:
         """See `Client.explain`."""
         return await asyncio.to_thread(self._client.explain, run_id, node)
+
+    async def cache_stats(self) -> dict[str, Any]:
+        """See `Client.cache_stats`."""
+        return await asyncio.to_thread(self._client.cache_stats)
+
+    async def purge_cache(
+        self, *, collection: str | None = None, signature: str | None = None
+    ) -> dict[str, Any]:
+        """See `Client.purge_cache`."""
+        return await asyncio.to_thread(
+            self._client.purge_cache, collection=collection, signature=signature
+        )
 
     async def close(self) -> None:
         """See `Client.close`."""

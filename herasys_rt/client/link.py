@@ -17,6 +17,7 @@ from herasys_rt.errors import (
     HerasysError,
     InputError,
     RuntimeStateError,
+    error_from_info,
 )
 from herasys_rt.graph import codec
 from herasys_rt.graph.explain import Explanation
@@ -39,6 +40,8 @@ from herasys_rt.messages import (
     Piece,
     Ping,
     Pong,
+    PurgeReply,
+    PurgeRequest,
     Reveal,
     Route,
     StatusReply,
@@ -87,6 +90,8 @@ class Link:
         self._sent_again: set[str | tuple[str, int]] = set()
         self._welcomed = threading.Event()
         self._status: dict[str, Any] | None = None
+        self._purges: dict[int, PurgeReply | None] = {}
+        self._purged = 0
         self._status_came = threading.Condition()
         self._questions = 0
         self._answers: dict[int, ExplainReply | None] = {}
@@ -231,20 +236,18 @@ class Link:
                 self._outbox.post(self._door, Cancel(run.id, self._id))
         self._flush()
 
-    def status(self, timeout_s: float = 10.0) -> dict[str, Any]:
-        """The scheduler's status. Errors: `RuntimeStateError`."""
+    def status(self, timeout_s: float = 10.0, *, key: str = "") -> dict[str, Any]:
+        """The scheduler's status; with the operator's ``key`` of every tenant. Errors:
+        `RuntimeStateError`."""
         with self._status_came:
             self._check_open()
             self._status = None
-            self._outbox.send(self._scheduler, StatusRequest(self._id))
+            self._outbox.send(self._scheduler, StatusRequest(self._id, key))
             self._status_came.wait_for(
                 lambda: self._status is not None or self._gone is not None, timeout_s
             )
             if self._status is None:
-                raise RuntimeStateError(
-                    "the scheduler does not answer",
-                    hint="`herasys down` and `herasys up` start afresh.",
-                )
+                raise _silent()
             return self._status
 
     def explain(self, run_id: str, node: str, timeout_s: float = 10.0) -> Explanation:
@@ -263,6 +266,33 @@ class Link:
         if reply is None or reply.explanation is None:
             raise _not_explained(reply)
         return reply.explanation
+
+    def purge(
+        self,
+        *,
+        tenant: str | None = None,
+        collection: str | None = None,
+        signature: bytes = b"",
+        key: str = "",
+        timeout_s: float = 20.0,
+    ) -> PurgeReply:
+        """Have completed results forgotten. Errors: `HerasysError` (``not_permitted``),
+        `RuntimeStateError`."""
+        with self._status_came:
+            self._check_open()
+            self._purged = number = self._purged + 1
+            self._purges[number] = None
+            request = PurgeRequest(self._id, number, tenant, collection, signature, key)
+            self._outbox.send(self._scheduler, request)
+            self._status_came.wait_for(
+                lambda: self._purges[number] or self._gone is not None, timeout_s
+            )
+            reply = self._purges.pop(number)
+        if reply is None:
+            raise _silent()
+        if reply.error is not None:
+            raise error_from_info(reply.error)
+        return reply
 
     def _flush(self) -> None:
         """At once from a user's thread; from the link's own with its next round."""
@@ -300,6 +330,7 @@ class Link:
             Route: lambda m: self._reroute(m.door),
             StatusReply: self._status_reply,
             ExplainReply: self._explain_reply,
+            PurgeReply: self._purge_reply,
             Pong: lambda _: None,
             Gone: self._runtime_gone,
         }
@@ -444,6 +475,12 @@ class Link:
                 self._answers[message.question] = message
                 self._status_came.notify_all()
 
+    def _purge_reply(self, message: PurgeReply) -> None:
+        with self._status_came:
+            if message.number in self._purges:
+                self._purges[message.number] = message
+                self._status_came.notify_all()
+
     def _runtime_gone(self, message: Gone) -> None:
         error = ErrorInfo(
             "runtime_state",
@@ -493,6 +530,13 @@ def _not_explained(reply: ExplainReply | None) -> HerasysError:
     return RuntimeStateError(
         "the runtime's fuser does not answer",
         hint="Ask again; `herasys status` shows how the runtime is.",
+    )
+
+
+def _silent() -> RuntimeStateError:
+    return RuntimeStateError(
+        "the scheduler does not answer",
+        hint="`herasys down` and `herasys up` start afresh.",
     )
 
 

@@ -16,7 +16,7 @@ def runtime_status() -> dict[str, Any]:
 
     Else ``state`` is ``up`` (or ``silent`` when the scheduler does not answer), with pid,
     run_dir, ray_address, job_address, token_path and what the scheduler says: uptime_s,
-    pools, counters, clients, held_values, fuser.
+    pools, counters, cache (of every tenant), clients, held_values, fuser.
     """
     state = places.read_state()
     if state is None:
@@ -26,7 +26,7 @@ def runtime_status() -> dict[str, Any]:
     link = Link(endpoint_of(state), tenant="status")
     try:
         link.open()
-        found.update(link.status())
+        found.update(link.status(key=places.operator_key(state["run_dir"])))
     except RuntimeStateError as e:
         found.update(state="silent", error=e.info().to_json())
     finally:

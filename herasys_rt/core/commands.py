@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from herasys_rt.core.fusion import Revisions
 from herasys_rt.core.values import Value
 from herasys_rt.errors import ErrorInfo
 
@@ -171,6 +172,37 @@ class ForgetSpec(msgspec.Struct, frozen=True, tag=True):
     spec_id: str
 
 
+class KeepResult(msgspec.Struct, frozen=True, tag=True):
+    """A completed result that a store may keep and offer again (`events.Hint`).
+
+    It is that of every node with this ``signature`` while the collections it depends on
+    have these ``revisions``, for ``ttl_s`` more seconds (infinity: without end). It was
+    made by ``operator`` for ``tenant`` in ``run_s`` seconds and with ``tokens``. A purge
+    since ``generation`` makes it void.
+    """
+
+    signature: bytes
+    revisions: Revisions
+    generation: int
+    value: Value
+    meta: bytes
+    ttl_s: float
+    tenant: str
+    operator: str
+    run_s: float = 0.0
+    tokens: int = 0
+
+
+class DropKept(msgspec.Struct, frozen=True, tag=True):
+    """A purge, for the store: it began ``generation``; the rest is as in
+    `events.CachePurged`."""
+
+    generation: int
+    tenant: str | None = None
+    collection: str | None = None
+    signature: bytes = b""
+
+
 Command = (
     StartBatch
     | AbortItem
@@ -182,4 +214,6 @@ Command = (
     | WakeAt
     | ReleaseValue
     | ForgetSpec
+    | KeepResult
+    | DropKept
 )

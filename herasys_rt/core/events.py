@@ -7,6 +7,8 @@ speed (decision 002).
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from herasys_rt.core.values import Fact, Value
@@ -61,6 +63,25 @@ class SpecRegistered(msgspec.Struct, frozen=True, tag=True):
     spec: WorkflowSpec
 
 
+class Hint(msgspec.Struct, frozen=True):
+    """A completed result that a store offers for the node at position ``node``.
+
+    It holds while the collections that the node depends on have these ``revisions``, for
+    ``ttl_s`` more seconds, and if nothing was purged since ``generation``. ``tenant`` is
+    whom it was made for; the rest is as in `ItemFinished`.
+    """
+
+    node: int
+    generation: int
+    value: Value
+    tenant: str
+    meta: bytes = b""
+    revisions: tuple[tuple[str, int], ...] = ()
+    ttl_s: float = math.inf
+    run_s: float = 0.0
+    tokens: int = 0
+
+
 class RunSubmitted(msgspec.Struct, frozen=True, tag=True):
     """A run arrives; a known run id is acknowledged again and otherwise ignored.
 
@@ -101,14 +122,16 @@ class RunSubmitted(msgspec.Struct, frozen=True, tag=True):
     value."""
     own_collections: tuple[tuple[str, ...], ...] = ()
     """Per node, in spec order: the collections that it reads itself; empty: none does."""
+    hints: tuple[Hint, ...] = ()
+    """Results that may be there already, at most one per node."""
 
 
 class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
     """An agent reveals the next piece of its graph: the nodes of ``spec_id``.
 
     ``fragment`` is numbered by the agent's client from 0 and taken once. ``inputs``,
-    ``signatures``, ``collections``, ``facts``, ``seconds``, ``kv_tokens``, ``seeds`` and
-    ``own_collections`` are as in `RunSubmitted`.
+    ``signatures``, ``collections``, ``facts``, ``seconds``, ``kv_tokens``, ``seeds``,
+    ``own_collections`` and ``hints`` are as in `RunSubmitted`.
     ``parents`` are (fragment, node id) whose results the values came from. Answered by
     `FinishFragment`; a fragment that fails does not fail the run.
     """
@@ -126,6 +149,7 @@ class NodesRevealed(msgspec.Struct, frozen=True, tag=True):
     kv_tokens: tuple[int, ...] = ()
     seeds: tuple[bytes, ...] = ()
     own_collections: tuple[tuple[str, ...], ...] = ()
+    hints: tuple[Hint, ...] = ()
 
 
 class FragmentCancelled(msgspec.Struct, frozen=True, tag=True):
@@ -177,7 +201,8 @@ class ItemFinished(msgspec.Struct, frozen=True, tag=True):
 
     ``meta`` is opaque to the kernel (usage, sources). ``revisions`` holds, for each
     collection read or written, the revision seen in the same transaction.
-    ``output_tokens`` are those that a language model gave (0: none did).
+    ``output_tokens`` are those that a language model gave (0: none did), ``tokens`` these
+    and those that it read.
     """
 
     flight: int
@@ -189,6 +214,7 @@ class ItemFinished(msgspec.Struct, frozen=True, tag=True):
     revisions: dict[str, int] = {}
     truncated: bool = False
     output_tokens: int = 0
+    tokens: int = 0
 
 
 class ItemFailed(msgspec.Struct, frozen=True, tag=True):
@@ -216,6 +242,16 @@ class CollectionChanged(msgspec.Struct, frozen=True, tag=True):
     revision: int
 
 
+class CachePurged(msgspec.Struct, frozen=True, tag=True):
+    """Somebody wants completed results to be forgotten: those made for ``tenant``, that
+    depend on ``collection``, or of the node with this ``signature``. All that is named
+    must fit; nothing named means everything."""
+
+    tenant: str | None = None
+    collection: str | None = None
+    signature: bytes = b""
+
+
 Event = (
     PoolDeclared
     | PoolFailed
@@ -234,4 +270,5 @@ Event = (
     | ItemFailed
     | ItemAborted
     | CollectionChanged
+    | CachePurged
 )

@@ -9,7 +9,7 @@ each structure that leads to it, and one by value, known once its inputs are.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,7 +37,8 @@ class Result:
 
     ``exact`` says that everything it was made from had the revisions its key names;
     ``expires_s`` is when it stops being reusable (infinity: never). ``value`` is None
-    when there is none: the flight failed, or its leader left after the start.
+    when there is none: the flight failed, or its leader left after the start. ``tokens``
+    is how many it took, in and out, where there are such.
     """
 
     value: Value | None
@@ -48,6 +49,14 @@ class Result:
     queued_s: float
     run_s: float
     attempts: int
+    tokens: int = 0
+
+
+class Owner(NamedTuple):
+    """What made a result, and for whom it was made."""
+
+    operator: str
+    tenant: str
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +87,7 @@ class Entry:
     keys: list[Key]
     value: Value
     size: int
+    owner: Owner
     pins: int = 0
 
 
@@ -94,6 +104,9 @@ class FusionTable:
     Completed results are bounded by ``max_bytes`` and ``max_entries``; the least recently
     used unpinned ones go first, with all their keys. A pinned entry is never evicted, so
     the bounds may be exceeded by what active runs hold, and are met again when they end.
+
+    ``generation`` counts the purges, ``held_bytes`` what is held by operator, and
+    ``hints_taken`` and ``hints_ignored`` what a store offered.
     """
 
     __slots__ = (
@@ -102,6 +115,10 @@ class FusionTable:
         "bytes",
         "completed",
         "entries",
+        "generation",
+        "held_bytes",
+        "hints_ignored",
+        "hints_taken",
         "live",
         "max_bytes",
         "max_entries",
@@ -112,6 +129,10 @@ class FusionTable:
         self.completed: dict[Key, Listed] = {}
         self.entries = 0
         self.bytes = 0
+        self.held_bytes: dict[str, int] = {}
+        self.generation = 0
+        self.hints_taken = 0
+        self.hints_ignored = 0
         self.max_bytes = max_bytes
         self.max_entries = max_entries
         self._idle: OrderedDict[Entry, None] = OrderedDict()
@@ -145,7 +166,12 @@ class FusionTable:
                 del live[claim.key]
 
     def store(
-        self, found: list[tuple[Key, Result]], value: Value, size: int, now: float
+        self,
+        found: list[tuple[Key, Result]],
+        value: Value,
+        size: int,
+        now: float,
+        owner: Owner,
     ) -> Entry | None:
         """Keep a completed result of ``size`` bytes under each of the keys ``found`` that
         has none yet; None when none is left, or when it alone exceeds ``max_bytes``.
@@ -159,24 +185,28 @@ class FusionTable:
         if not found:
             return None
         del found[_MOST_KEYS:]
-        entry = Entry([key for key, _ in found], value, size)
+        entry = Entry([key for key, _ in found], value, size, owner)
         for key, result in found:
             self.completed[key] = Listed(entry, result)
         self._ledger.acquire(value)
         self._idle[entry] = None
         self.bytes += size
         self.entries += 1
+        held = self.held_bytes
+        held[owner.operator] = held.get(owner.operator, 0) + size
         return entry
 
-    def also(self, entry: Entry, key: Key, result: Result, now: float) -> None:
-        """List an entry under one more key, by structure; nothing happens when the key
-        has a result. The entry is listed under its key by value, which stands first."""
+    def also(self, entry: Entry, key: Key, result: Result, now: float) -> bool:
+        """List an entry under one more key, by structure; False, and nothing happens, when
+        the key has a result. The entry is listed under its key by value, which stands
+        first."""
         if self.result(key, now) is not None:
-            return
+            return False
         if len(entry.keys) >= _MOST_KEYS:
             self._unlist(entry.keys[1], entry)
         entry.keys.append(key)
         self.completed[key] = Listed(entry, result)
+        return True
 
     def pin(self, entry: Entry) -> None:
         """One more node of an active run holds the entry."""
@@ -199,6 +229,16 @@ class FusionTable:
             for key in list(entry.keys):
                 self._unlist(key, entry)
 
+    def purge(self, chosen: Callable[[Entry], bool]) -> list[Entry]:
+        """Begin the next generation without the chosen entries; gives them. Who holds one
+        keeps it."""
+        self.generation += 1
+        gone = [entry for entry in self.listed() if chosen(entry)]
+        for entry in gone:
+            for key in list(entry.keys):
+                self._unlist(key, entry)
+        return gone
+
     def idle(self) -> list[Entry]:
         """Entries nobody pins, the next to be evicted first."""
         return list(self._idle)
@@ -214,9 +254,18 @@ class FusionTable:
         entry.keys.remove(key)
         if not entry.keys:
             self._idle.pop(entry, None)
-            self.bytes -= entry.size
-            self.entries -= 1
-            self._ledger.release(entry.value)
+            self._let_go(entry)
+
+    def _let_go(self, entry: Entry) -> None:
+        """No lookup finds the entry any more; the value goes when nodes that hold it are
+        done too."""
+        self.bytes -= entry.size
+        self.entries -= 1
+        operator = entry.owner.operator
+        left = self.held_bytes.pop(operator, 0) - entry.size
+        if left > 0:
+            self.held_bytes[operator] = left
+        self._ledger.release(entry.value)
 
 
 def agree(key: Key | None, revisions: Revisions, seen: Iterable[tuple[str, int]]) -> bool:

@@ -16,11 +16,13 @@ from herasys_rt.core import (
     matching,
     outcomes,
     pools,
+    reuse,
     runs,
     timers,
 )
 from herasys_rt.core.commands import Command, ReleaseValue
 from herasys_rt.core.events import (
+    CachePurged,
     ClientGone,
     CollectionChanged,
     Event,
@@ -79,8 +81,12 @@ def _take(state: State, event: Event) -> None:
             outcomes.item_started(state, event)
         case RunSubmitted():
             runs.submit(state, event)
+            if event.hints:
+                reuse.settle(state, event.hints)
         case NodesRevealed():
             agents.reveal(state, event)
+            if event.hints:
+                reuse.settle(state, event.hints)
         case ItemFailed():
             outcomes.item_failed(state, event)
         case ItemAborted():
@@ -105,6 +111,8 @@ def _take(state: State, event: Event) -> None:
             agents.cancel(state, event)
         case RunClosed():
             agents.close(state, event)
+        case CachePurged():
+            reuse.purge(state, event)
         case TimePassed():
             _pass_time(state)
         case _:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from herasys_rt.core import flights, flow, remaining
+from herasys_rt.core import flights, flow, remaining, reuse
 from herasys_rt.core.fusion import Claim, Key, Listed, agree
 from herasys_rt.core.state import Flight, State
 
@@ -51,8 +51,13 @@ def _take(state: State, flight: Flight, key: Key, listed: Listed) -> None:
         exact=payload.exact and agree(flight.key, flight.revisions, key[1]),
         expires_s=min(payload.expires_s, listed.result.expires_s),
     )
-    if flight.key is not None and result.exact:
-        table.also(listed.entry, flight.key, result, state.now)
+    own = flight.key
+    if (
+        own is not None
+        and result.exact
+        and table.also(listed.entry, own, result, state.now)
+    ):
+        reuse.keep(state, own, result, listed.entry.owner)
     members = flights.retire(state, flight)
     for node in members:
         node.fused_into = ""

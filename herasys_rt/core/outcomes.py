@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from herasys_rt.core import ends, flights, flow, remaining
+from herasys_rt.core import ends, flights, flow, remaining, reuse
 from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished, ItemStarted
 from herasys_rt.core.fusion import Entry, Key, Result, agree
-from herasys_rt.core.state import FOREVER, Flight, State
+from herasys_rt.core.state import Flight, State
 from herasys_rt.core.timers import clear_timer, delay_s, set_timer
 from herasys_rt.core.transitions import move
 from herasys_rt.errors import ErrorInfo
@@ -240,10 +240,7 @@ def revise(state: State, collection: str, revision: int) -> None:
 
 def _expiry(state: State, flight: Flight) -> float:
     """When a result that comes now stops being reusable, whatever it was made of."""
-    ttl_s = flight.options.cache_ttl_s
-    if ttl_s is None:
-        ttl_s = state.config.reuse_ttl_s.get(flight.verb, FOREVER)
-    return state.now + ttl_s
+    return state.now + reuse.ttl_s(state, flight)
 
 
 def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) -> Result:
@@ -260,6 +257,7 @@ def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) 
         queued_s=flight.queued_s,
         run_s=event.run_s,
         attempts=flight.attempt,
+        tokens=event.tokens,
     )
     for claim in flight.claims:
         claim.result = replace(
@@ -292,4 +290,10 @@ def _keep(
     if not found:
         return None
     size = event.value.size + len(event.meta)
-    return state.table.store(found, event.value, size, state.now)
+    owner = reuse.owner_of(state, flight)
+    entry = state.table.store(found, event.value, size, state.now, owner)
+    if entry is not None:
+        for key, lasting in found:
+            if key is not flight.value_key and key in entry.keys:
+                reuse.keep(state, key, lasting, owner)
+    return entry

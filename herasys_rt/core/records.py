@@ -47,6 +47,8 @@ def _record(
     spec = node.fragment.plan.spec.nodes[node.position]
     name = spec.id if node.element < 0 else node.id
     totals, result, node_state = state.totals, node.result, node.state
+    counts = state.savings.of(spec.operator, node.run.tenant)
+    counts.seen += 1
     instance, meta, queued_s, run_s, attempts = "", b"", 0.0, 0.0, 0
     if result is not None:
         meta = result.meta
@@ -61,11 +63,17 @@ def _record(
         totals.skipped += 1
     elif node.reused:
         totals.reused += 1
+        counts.reused += 1
     elif node.fused_into:
         totals.fused += 1
+        counts.joined += 1
     else:
         totals.executed += 1
+        counts.executed += 1
     totals.failed += node_state == "failed"
+    shared = node.reused or node.fused_into
+    if shared and result is not None and node_state == "succeeded":
+        counts.spare(result)
     return NodeRecord(
         name,
         spec.operator,

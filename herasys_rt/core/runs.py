@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from herasys_rt.core import ends, remaining
+from herasys_rt.core import ends, remaining, reuse
 from herasys_rt.core.commands import AcceptRun, FinishRun, ForgetSpec, RefuseRun
 from herasys_rt.core.events import NodesRevealed, RunSubmitted
 from herasys_rt.core.plan import Plan, plan_of, resolve_pools, spec_fault
@@ -177,6 +177,8 @@ def begin(state: State, fragment: Fragment, event: RunSubmitted | NodesRevealed)
     plan = fragment.plan
     fragment.keys, fragment.revisions = keys_of(state, event, plan)
     fragment.seeds, fragment.own_collections = value_parts_of(state, event, plan)
+    if event.hints:
+        reuse.take(state, fragment, event.hints)
     if state.tracker is not None:
         remaining.reveal(state, fragment, event.seconds)
     route(state, fragment)

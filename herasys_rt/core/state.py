@@ -20,6 +20,7 @@ from herasys_rt.core.plan import Plan
 from herasys_rt.core.policy import Batching, Ordering, Placement
 from herasys_rt.core.progress import Progress, Tracker
 from herasys_rt.core.queue import Queue
+from herasys_rt.core.savings import Savings
 from herasys_rt.core.transitions import NodeState
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
@@ -42,7 +43,8 @@ class KernelConfig(msgspec.Struct, frozen=True):
     ``remembered_runs`` ended (or cancelled too early) run ids are kept, so that submitting
     or cancelling them again does nothing. Of the workflows that nothing at work needs, the
     ``remembered_specs`` used last are kept. A run has at most ``max_run_nodes`` nodes, the
-    elements of its regions and all of an agent's fragments included.
+    elements of its regions and all of an agent's fragments included. ``reuse_store`` says
+    that a store wants to hear of results and purges.
     """
 
     fusion: bool = True
@@ -55,6 +57,7 @@ class KernelConfig(msgspec.Struct, frozen=True):
     remembered_runs: int = 100_000
     remembered_specs: int = 4_096
     max_run_nodes: int = 100_000
+    reuse_store: bool = False
 
 
 def _story() -> list[tuple[float, NodeState]]:
@@ -460,6 +463,7 @@ class State:
     )
     cancelled_early: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
     totals: Totals = field(default_factory=Totals)
+    savings: Savings = field(default_factory=Savings)
     due: IndexedHeap = field(default_factory=IndexedHeap)
     deadlines: dict[int, Run] = field(default_factory=dict[int, Run])
     wake_s: float = FOREVER

@@ -54,6 +54,7 @@ class SchedulerActor:
     def __init__(
         self, config: Config, pools: list[bytes], run_dir: str, tcp_host: str
     ) -> None:
+        from herasys_rt.runtime import places
         from herasys_rt.runtime.kernels import new_kernel
         from herasys_rt.runtime.objects import ObjectHold
         from herasys_rt.runtime.scheduler import SchedulerLoop
@@ -78,6 +79,7 @@ class SchedulerActor:
             self._objects,
             journal,
             hashing=HASHES[config.scheduler.fusion_hash],
+            operator_key=places.write_operator_key(Path(run_dir)),
         )
         for pool in config.pools:
             self._loop.roster.expect(pool)
@@ -186,7 +188,8 @@ class SchedulerActor:
 
 
 class FuserActor:
-    """Hosts the fuser's loop in a thread of its own."""
+    """Hosts the fuser's loop in a thread of its own. ``store`` is the folder of kept
+    results and how many bytes of them there may be; None: none are."""
 
     def __init__(
         self,
@@ -196,21 +199,30 @@ class FuserActor:
         tcp_host: str,
         profile: Profile | None,
         fusion_hash: HashName,
+        store: tuple[str, int] | None = None,
     ) -> None:
         from herasys_rt.costs.forecast import ProfileForecast
         from herasys_rt.runtime.fuser import FuserLoop
+        from herasys_rt.runtime.hints import Hinting
         from herasys_rt.runtime.objects import RayValues
+        from herasys_rt.runtime.reuse_store import ReuseStore
 
         logging.basicConfig(level=logging.INFO)
         self._inbox: Inbox[ToFuser] = Inbox(
             Path(run_dir), "fuser", ToFuser, tcp_host=tcp_host
         )
+        values = RayValues(scheduler, HASHES[fusion_hash])
+        hinting = None
+        if store is not None:
+            folder, max_bytes = store
+            hinting = Hinting(ReuseStore(Path(folder), max_bytes), values)
         loop = FuserLoop(
             self._inbox,
             Outbox(),
             unpack_endpoint(endpoint),
-            RayValues(scheduler, HASHES[fusion_hash]),
+            values,
             forecast=ProfileForecast(profile) if profile is not None else None,
+            hinting=hinting,
         )
         self._ended = threading.Event()
 

@@ -12,9 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from herasys_rt.core.commands import FinishFragment, RefuseRun
+from herasys_rt.core.commands import DropKept, FinishFragment, KeepResult, RefuseRun
 from herasys_rt.core.events import (
     CollectionChanged,
+    Hint,
     NodesRevealed,
     RunSubmitted,
     SpecRegistered,
@@ -27,6 +28,7 @@ from herasys_rt.graph.labels import checked_labels
 from herasys_rt.graph.signature import Signer
 from herasys_rt.graph.spec import NodeSpec, WorkflowSpec
 from herasys_rt.graph.validation import check_inputs, validate_spec
+from herasys_rt.ids import new_id
 from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import (
     Abandon,
@@ -37,17 +39,21 @@ from herasys_rt.messages import (
     ExplainRequest,
     ForgetClient,
     FuserReady,
+    Generation,
     Goodbye,
     Hello,
+    KeptDropped,
     Lengths,
     Ping,
     PoolFacts,
+    PurgeRequest,
     Reveal,
     StatusRequest,
     Stop,
     Submit,
     ToFuser,
 )
+from herasys_rt.runtime.hints import Hinting
 from herasys_rt.runtime.objects import ValueStore
 from herasys_rt.runtime.signed_runs import WHOLE, SignedRuns
 
@@ -63,7 +69,8 @@ class FuserLoop:
     """Signs runs on their way to the scheduler. `run` blocks until `Stop`.
 
     ``values`` stores inputs that are too large to travel inline. ``forecast`` predicts
-    the seconds of nodes; without one the kernel goes by what it has seen.
+    the seconds of nodes; without one the kernel goes by what it has seen. ``hinting`` has
+    the results of earlier runs; it is closed with the loop.
     """
 
     def __init__(
@@ -74,6 +81,7 @@ class FuserLoop:
         values: ValueStore,
         clock: Callable[[], float] = time.monotonic,
         forecast: ProfileForecast | None = None,
+        hinting: Hinting | None = None,
     ) -> None:
         self._inbox = inbox
         self._outbox = outbox
@@ -81,6 +89,8 @@ class FuserLoop:
         self._values = values
         self._clock = clock
         self._forecast = forecast
+        self._hinting = hinting
+        self._unknown = new_id("unknown")
         self._clients: dict[str, Hello] = {}
         self._specs: OrderedDict[str, WorkflowSpec] = OrderedDict()
         self._signers: dict[str, Signer] = {}
@@ -100,25 +110,32 @@ class FuserLoop:
             StatusRequest: self._forward,
             ExplainRequest: self._explain,
             CollectionChanged: self._collection_changed,
+            PurgeRequest: self._forward,
             Goodbye: self._goodbye,
             ForgetClient: self._forget_client,
             Catalogue: self._catalogue,
             Lengths: self._observe,
+            Generation: self._begin,
+            KeepResult: self._keep_result,
+            DropKept: self._drop_kept,
             Stop: self._stop,
         }
 
     def run(self) -> None:
         """Serve until told to stop."""
-        ready = FuserReady(self._inbox.endpoint)
         next_beat_s = 0.0
         while not self._stopping:
             now = self._clock()
             if now >= next_beat_s:
                 next_beat_s = now + _HEARTBEAT_S
+                facts = self._hinting.facts() if self._hinting is not None else None
+                ready = FuserReady(self._inbox.endpoint, facts)
                 self._outbox.send(self._scheduler, ready)
             for message in self._inbox.receive(_HEARTBEAT_S):
                 self._takers[type(message)](message)
             self._outbox.flush()
+        if self._hinting is not None:
+            self._hinting.close()
         self._outbox.close()
         self._inbox.close()
 
@@ -163,6 +180,24 @@ class FuserLoop:
         if self._forecast is not None:
             for model, operator, tokens in message.outputs:
                 self._forecast.observe(model, operator, tokens)
+
+    def _begin(self, message: Generation) -> None:
+        if self._hinting is not None:
+            self._hinting.begin(message.generation)
+
+    def _keep_result(self, command: KeepResult) -> None:
+        if self._hinting is not None:
+            self._hinting.keep(command)
+
+    def _drop_kept(self, command: DropKept) -> None:
+        def done(entries: int) -> None:
+            self._outbox.send(self._scheduler, KeptDropped(command.generation, entries))
+
+        if self._hinting is not None:
+            self._hinting.drop(command, done)
+
+    def _offers(self, signatures: tuple[bytes, ...]) -> tuple[Hint, ...]:
+        return self._hinting.offers(signatures) if self._hinting is not None else ()
 
     def _stop(self, _: Stop) -> None:
         self._stopping = True
@@ -224,6 +259,7 @@ class FuserLoop:
             seconds=self._predicted(spec, inputs),
             seeds=signed.seeds,
             own_collections=signer.own_collections(inputs),
+            hints=self._offers(signed.signatures),
         )
 
     def _signed(self, message: Submit, tenant: str) -> RunSubmitted:
@@ -248,6 +284,7 @@ class FuserLoop:
             seconds=self._predicted(spec, inputs),
             seeds=signed.seeds,
             own_collections=signer.own_collections(inputs),
+            hints=self._offers(signed.signatures),
         )
 
     def _keep(
@@ -285,12 +322,16 @@ class FuserLoop:
         self._outbox.post(client, RefuseRun(message.run_id, message.client, error))
 
     def _fingerprint(self, node: NodeSpec) -> str:
-        """What identifies the model a node runs on; only has to differ when it does."""
+        """What identifies the model a node runs on; only has to differ when it does.
+
+        While nobody has told, it is equal to itself and to nothing that is kept for
+        later: whoever serves then may be another one.
+        """
         for pool in self._pools:
             if pool.resource == node.resource and (
                 node.model in pool.names
                 if node.model is not None
                 else pool.default or not pool.names
             ):
-                return f"{pool.pool}:{pool.fingerprint}"
-        return f"unserved:{node.model}"
+                return f"{pool.pool}:{pool.fingerprint or self._unknown}"
+        return f"{self._unknown}:{node.model}"

@@ -367,6 +367,7 @@ class HostLoop:
             revisions=outcome.revisions,
             truncated=outcome.partial,
             output_tokens=outcome.usage.get("completion_tokens", 0),
+            tokens=_tokens(outcome),
         )
 
     def collection_changed(self, collection: str, revision: int) -> None:
@@ -384,6 +385,12 @@ def _broken(error: Exception) -> ErrorInfo:
         f"an item could not be given to the engine: {type(error).__name__}: {error}",
         "This should not have happened; please report it with the workflow.",
     )
+
+
+def _tokens(outcome: Outcome) -> int:
+    """What a model read and wrote for an item."""
+    usage = outcome.usage
+    return usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
 
 
 def _is_placed(item: WorkItem) -> bool:

@@ -13,9 +13,11 @@ from herasys_rt.core.commands import (
     AcceptRun,
     AddSubscriber,
     Command,
+    DropKept,
     FinishFragment,
     FinishRun,
     ForgetSpec,
+    KeepResult,
     RefuseRun,
     ReleaseValue,
     StartBatch,
@@ -34,6 +36,7 @@ class Interpreter:
 
     ``clients`` and ``hosts`` map names to endpoints and are the scheduler's own tables;
     ``specs`` holds every spec that the kernel knows; what it forgets is removed here.
+    ``keep`` and ``drop`` pass on what the store of results is to hear.
     Commands to somebody who is gone are dropped: the event that told so has already reached
     the kernel or is about to.
     """
@@ -46,6 +49,8 @@ class Interpreter:
         hosts: dict[str, Endpoint],
         specs: dict[str, WorkflowSpec],
         wake_at: Callable[[float], None] = lambda _: None,
+        keep: Callable[[KeepResult], None] = lambda _: None,
+        drop: Callable[[DropKept], None] = lambda _: None,
     ) -> None:
         self._outbox = outbox
         self._objects = objects
@@ -66,6 +71,8 @@ class Interpreter:
             WakeAt: self._wake,
             ReleaseValue: self._release,
             ForgetSpec: self._forget_spec,
+            KeepResult: keep,
+            DropKept: drop,
         }
 
     def carry_out(self, commands: list[Command]) -> None:

@@ -29,6 +29,7 @@ from herasys_rt.runtime.actors import (
     unpack_endpoint,
 )
 from herasys_rt.runtime.cluster import demand, preflight
+from herasys_rt.runtime.places import reuse_dir
 from herasys_rt.runtime.placing import Placing, no_place
 from herasys_rt.runtime.registry import declare, needs_database
 
@@ -162,6 +163,7 @@ class Runtime:
                 self._tcp_host,
                 self._profile,
                 self._config.scheduler.fusion_hash,
+                _store_of(self._config),
             )
         )
         self._scheduler.watch_fuser.remote([self._fuser])
@@ -266,6 +268,15 @@ class Runtime:
                 _quietly(lambda actor=actor: ray.kill(actor, no_restart=True))
         self._hosts.clear()
         self._fuser = self._scheduler = None
+
+
+def _store_of(config: Config) -> tuple[str, int] | None:
+    """Where results are kept and how many bytes of them; None when they are not."""
+    reuse = config.scheduler.reuse
+    if reuse.store == "none" or not config.scheduler.fusion:
+        return None
+    folder = (reuse.store_dir or reuse_dir()).expanduser().absolute()
+    return str(folder), reuse.store_max_bytes
 
 
 def _call(pending: Any) -> Any:

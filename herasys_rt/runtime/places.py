@@ -23,6 +23,7 @@ import psutil
 from herasys_rt.errors import EnvironmentFaultError, HerasysError
 
 RUN_DIR_PREFIX = "hs-"
+_OPERATOR_KEY = "operator-key"
 
 _SOCKET_PATH_LIMIT = 107
 _RAY_NEEDS = len(
@@ -83,6 +84,29 @@ def _unmade(what: str, path: str | Path, variable: str, why: OSError) -> Herasys
         f"no {what} can be made at {path}: {why.strerror}",
         hint=f"Let {variable} name a directory that you may write to.",
     )
+
+
+def write_operator_key(run_dir: Path) -> str:
+    """A fresh key by which a runtime knows its operator: whoever may read its private run
+    directory."""
+    key = os.urandom(16).hex()
+    path = run_dir / _OPERATOR_KEY
+    path.touch(mode=0o600)
+    path.write_text(key)
+    return key
+
+
+def operator_key(run_dir: Path | str) -> str:
+    """The key of the runtime with this run directory; empty where it cannot be read."""
+    try:
+        return (Path(run_dir) / _OPERATOR_KEY).read_text()
+    except OSError:
+        return ""
+
+
+def reuse_dir() -> Path:
+    """Where completed results are kept when the configuration does not say."""
+    return state_dir() / "reuse"
 
 
 def state_file() -> Path:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import to_builtins
+
 from herasys_rt.core import events
 from herasys_rt.core.commands import RefuseRun
 from herasys_rt.core.journal import JournalWriter
@@ -42,19 +44,23 @@ from herasys_rt.messages import (
     HostFailed,
     HostLost,
     HostReady,
+    KeptDropped,
     Lengths,
     Named,
     Ping,
     Pong,
+    PurgeRequest,
     Reveal,
     Route,
     StatusReply,
     StatusRequest,
     Stop,
+    StoreFacts,
     Submit,
     ToScheduler,
     Welcome,
 )
+from herasys_rt.runtime.cache_desk import CacheDesk
 from herasys_rt.runtime.interpreter import Interpreter
 from herasys_rt.runtime.objects import ObjectHold
 from herasys_rt.runtime.roster import Roster
@@ -70,7 +76,8 @@ class SchedulerLoop:
     """Drives the kernel live.
 
     ``start_s`` is the monotonic time that arrivals count from. `run` blocks until a
-    `Stop` message arrives; everything else may be called before it.
+    `Stop` message arrives; everything else may be called before it. ``operator_key`` is
+    what the runtime's operator shows to act for every tenant.
     """
 
     def __init__(
@@ -83,6 +90,7 @@ class SchedulerLoop:
         journal: JournalWriter | None = None,
         clock: Callable[[], float] = time.monotonic,
         hashing: Hash = SHA256,
+        operator_key: str = "",
     ) -> None:
         self._state = state
         self._inbox = inbox
@@ -100,10 +108,14 @@ class SchedulerLoop:
         self._fuser_heard_s = 0.0
         self._told_revisions: dict[str, int] = {}
         self._lengths: list[tuple[str | None, str, int]] = []
+        self._store: StoreFacts | None = None
         self._next_housekeeping_s = 0.0
         self._wake_s = math.inf
         self._stopping = False
         self.roster = Roster(pools)
+        self._cache = CacheDesk(
+            state, outbox, self._clients, self._tenants, self.apply, operator_key, clock
+        )
         self._interpreter = Interpreter(
             outbox,
             objects,
@@ -111,6 +123,8 @@ class SchedulerLoop:
             self.roster.endpoints,
             self._specs,
             self._wake,
+            self._cache.keep,
+            self._cache.drop,
         )
         self._takers: dict[type, Callable[[Any], None]] = {
             Hello: self._hello,
@@ -123,6 +137,8 @@ class SchedulerLoop:
             Goodbye: lambda m: self._client_gone(m.client),
             StatusRequest: self._status_request,
             ExplainRequest: self._explain_request,
+            PurgeRequest: self._cache.purge,
+            KeptDropped: self._cache.dropped,
             HostReady: self._host_ready,
             HostFailed: self._host_failed,
             HostLost: self._host_lost,
@@ -189,6 +205,7 @@ class SchedulerLoop:
             self._fuser_lost(FuserLost("silent"))
         for client in [c for c, t in self._heard.items() if now - t > SILENCE_LIMIT_S]:
             self._client_gone(client)
+        self._cache.look_after()
         self.latest_status = self.status()
         if self._journal is not None:
             self._journal.flush()
@@ -396,18 +413,21 @@ class SchedulerLoop:
     # --- the fuser ------------------------------------------------------------------
     def _fuser_ready(self, message: FuserReady) -> None:
         self._fuser_heard_s = self._clock()
+        self._store = message.store
         if message.endpoint != self._fuser:
             if self._fuser is not None:
                 self._outbox.forget(self._fuser)
             self._fuser = message.endpoint
             self._tell_catalogue()
+            self._cache.fuser_up(message.endpoint)
             self._reroute()
 
     def _fuser_lost(self, message: FuserLost) -> None:
         if self._fuser is not None:
             log.warning("the fuser is away (%s); runs come directly", message.reason)
             self._outbox.forget(self._fuser)
-            self._fuser = None
+            self._fuser = self._store = None
+            self._cache.fuser_down()
             self._reroute()
 
     def _reroute(self) -> None:
@@ -442,7 +462,9 @@ class SchedulerLoop:
     def _status_request(self, message: StatusRequest) -> None:
         endpoint = self._clients.get(message.client)
         if endpoint is not None:
-            self._outbox.post(endpoint, StatusReply(self.status()))
+            cache = self._cache.report(message.client, message.key)
+            cache["store"] = None if self._store is None else to_builtins(self._store)
+            self._outbox.post(endpoint, StatusReply({**self.status(), "cache": cache}))
 
     def _explain_request(self, message: ExplainRequest) -> None:
         """It came past the fuser, who alone could tell."""

@@ -49,6 +49,8 @@ class Connections:
         """The server's pgvector version, after `open`."""
         self.server = ""
         """The server's own version (180004 for 18.4), after `open`."""
+        self.identity = ""
+        """See `statements.IDENTITY`, after `open`."""
         self.rank_steps: Sequence[float] = ()
         """See `text_statements.RANKS`, after `open`."""
 
@@ -138,6 +140,7 @@ class Connections:
         from herasys_rt.engines.postgres.statements import (
             BOOTSTRAP,
             BOOTSTRAP_LOCK,
+            IDENTITY,
             IS_CURRENT,
         )
         from herasys_rt.engines.postgres.text_statements import RANKS
@@ -156,6 +159,7 @@ class Connections:
             await index_all_texts(conn)
             (self.rank_steps,) = await one_row(conn, RANKS)
             (self.server,) = await one_row(conn, "SHOW server_version_num")
+            (self.identity,) = await one_row(conn, IDENTITY)
             version = await one_row(
                 conn, "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
             )

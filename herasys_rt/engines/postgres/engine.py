@@ -109,13 +109,14 @@ class PgvectorEngine:
             raise
 
     def describe(self) -> dict[str, Any]:
-        """``fingerprint``: the versions and settings that decide what a search finds."""
+        """``fingerprint``: the database, and the versions and settings that decide what a
+        search finds in it."""
         from herasys_rt.engines.postgres.statements import EF_SEARCH
 
         version = self._store.pgvector
         return {
             "fingerprint": f"pgvector {version} hnsw ef_search={EF_SEARCH} relaxed_order "
-            f"text {self._store.server}/{words.VERSION}",
+            f"text {self._store.server}/{words.VERSION} in {self._store.identity}",
             "pgvector": version,
             "pool_size": self._options.pool_size,
             "where": faults.shown(self._dsn),

@@ -50,9 +50,16 @@ BOOTSTRAP = (
         ADD COLUMN IF NOT EXISTS words bigint,
         ADD COLUMN IF NOT EXISTS words_version integer
     """,
+    "CREATE TABLE IF NOT EXISTS herasys.identity (id text NOT NULL)",
+    """
+    INSERT INTO herasys.identity SELECT replace(gen_random_uuid()::text, '-', '')
+    WHERE NOT EXISTS (SELECT FROM herasys.identity)
+    """,
 )
+IDENTITY = "SELECT id FROM herasys.identity"
+"""Tells databases apart: revisions of two of them say nothing about each other."""
 IS_CURRENT = """
-    SELECT count(*) = 1 FROM pg_attribute
+    SELECT to_regclass('herasys.identity') IS NOT NULL AND count(*) = 1 FROM pg_attribute
     WHERE attrelid = to_regclass('herasys.collections') AND attname = 'words_version'
 """
 

@@ -88,6 +88,11 @@ class CollectionStore:
         """The server's own version as a number, after `open`."""
         return self._connections.server
 
+    @property
+    def identity(self) -> str:
+        """What tells this database from every other one, after `open`."""
+        return self._connections.identity
+
     async def open(self) -> None:
         """Connect and set up the schema; safe when several processes do so at once."""
         await self._connections.open()

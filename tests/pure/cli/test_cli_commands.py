@@ -610,3 +610,72 @@ def test_graph_prints_a_chart_or_json(flow, capfd) -> None:
     assert told["workflow"] == "ask"
     assert [node["operator"] for node in told["nodes"]] == ["generate@1"]
     assert [item["name"] for item in told["inputs"]] == ["question", "n"]
+
+
+# --- cache --------------------------------------------------------------------------
+CACHE = {
+    "entries": 3,
+    "bytes": 1_200,
+    "max_bytes": 10_000,
+    "held_bytes": {"generate@1": 1_200},
+    "generation": 2,
+    "hints": {"taken": 1, "ignored": 0},
+    "nodes": {
+        "seen": 4,
+        "executed": 2,
+        "joined": 1,
+        "reused": 1,
+        "shared_items": 0,
+        "saved_s": 3.5,
+        "saved_tokens": 96,
+        "hit_ratio": 0.5,
+    },
+    "operators": [
+        {
+            "operator": "generate@1",
+            "tenant": "acme",
+            "seen": 4,
+            "executed": 2,
+            "joined": 1,
+            "reused": 1,
+            "shared_items": 0,
+            "saved_s": 3.5,
+            "saved_tokens": 96,
+            "hit_ratio": 0.5,
+        }
+    ],
+    "store": None,
+}
+
+
+def test_cache_stats_tell_what_is_kept_and_saved(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(runtime, "status", lambda: {"state": "up", "cache": CACHE})
+    assert execute(["cache", "stats"]) == 0
+    shown = capsys.readouterr().out
+    assert "3 results" in shown and "50.0%" in shown and "96 tokens" in shown
+    assert "acme" in shown
+    assert execute(["cache", "stats", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {**CACHE, "error": None}
+
+
+def test_cache_stats_of_no_runtime_are_an_error(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(runtime, "status", lambda: {"state": "down"})
+    assert execute(["cache", "stats"]) == 1
+    assert "is down" in capsys.readouterr().err
+
+
+def test_cache_purge_passes_its_filters_on_and_asks_for_a_yes(monkeypatch, capsys) -> None:
+    asked: list[tuple[str | None, ...]] = []
+
+    def purge(*filters: str | None) -> dict[str, Any]:
+        asked.append(filters)
+        return {"entries": 2, "bytes": 10, "stored": None}
+
+    monkeypatch.setattr(runtime, "purge_cache", purge)
+    assert execute(["cache", "purge", "--collection", "docs"]) == 2
+    assert "--yes" in capsys.readouterr().err and asked == []
+    assert execute(["cache", "purge", "--tenant", "acme", "--yes"]) == 0
+    assert "those on disk follow" in capsys.readouterr().out
+    assert execute(["cache", "purge", "--signature", "ab" * 32, "-y", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["entries"] == 2
+    assert asked == [("acme", None, None), (None, None, "ab" * 32)]

@@ -275,6 +275,17 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
     def hear_of_an_old_change(self, which: int) -> None:
         self.tell(self.untold.pop(which % len(self.untold)))
 
+    @rule(how=ANY)
+    def purge(self, how: int) -> None:
+        keys = sorted(self.state.table.completed)
+        filters = [
+            ev.CachePurged(),
+            ev.CachePurged(tenant=f"tenant-{how % 2}"),
+            ev.CachePurged(collection="docs"),
+            ev.CachePurged(signature=pick(keys, how)[0] if keys else b"none"),
+        ]
+        self.purge_by(pick(filters, how // 2))
+
     @rule(seconds=st.sampled_from([0.0, 5.0, 30.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds

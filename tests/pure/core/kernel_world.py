@@ -20,9 +20,11 @@ from herasys_rt.core.commands import (
     AbortItem,
     AcceptRun,
     Command,
+    DropKept,
     FinishFragment,
     FinishRun,
     ForgetSpec,
+    KeepResult,
     NodeRecord,
     RefuseRun,
     ReleaseValue,
@@ -78,6 +80,7 @@ class Made:
     list_of: tuple[bytes, bytes]
     all_inputs: bytes
     revision: int
+    begun_s: float
 
 
 @dataclass
@@ -87,6 +90,7 @@ class Started:
     item: WorkItem
     instance: str
     due_s: float
+    begun_s: float
     aborted: bool = False
 
 
@@ -99,6 +103,7 @@ class Piece:
     known_revision: int
     ends: list[str] = field(default_factory=list[str])
     nodes: tuple[NodeRecord, ...] = ()
+    purged_s: float = 0.0
 
     @property
     def facts(self) -> dict[str, Fact]:
@@ -154,6 +159,7 @@ class Trace:
             and made.tenant == self.tenant
             and made.inputs == (piece.inputs.digest if takes_inputs(node) else b"")
             and made.revision >= piece.known_revision
+            and made.begun_s >= piece.purged_s
             and (node.purity == "pure" or made.run_id == self.run_id)
             and all(
                 self._given(node, at, element, given)
@@ -212,6 +218,7 @@ class KernelWorld:
             reuse_ttl_s={"llm.generate": 20.0},
             remembered_runs=1_000,
             remembered_specs=8,
+            reuse_store=True,
         )
         self.state = new_state(config, *policies.build())
         self.now = 0.0
@@ -234,6 +241,10 @@ class KernelWorld:
         self.revision = 1
         self.known_revision = 0
         self.untold: list[int] = []
+        self.purged_s = 0.0
+        self.generation = 0
+        self.stored: dict[bytes, tuple[KeepResult, float]] = {}
+        self.outdated: dict[bytes, tuple[KeepResult, float]] = {}
 
     # ---- what the outside does
 
@@ -311,13 +322,15 @@ class KernelWorld:
     ) -> ev.RunSubmitted:
         signed = how % 11 != 0
         salt = inputs.digest.decode()
+        whose = f"{tenant_of(inputs)}/{salt}"
+        signatures = signatures_of(spec, whose, run_id) if signed else ()
         return ev.RunSubmitted(
             run_id,
             spec.id,
             f"client-{how % 3}",
             tenant_of(inputs),
             inputs,
-            signatures_of(spec, f"{tenant_of(inputs)}/{salt}", run_id) if signed else (),
+            signatures,
             collections_of(spec) if signed else (),
             how % 2 == 1,
             (how // 5) % 3 - 1 if how % 5 == 0 else 0,
@@ -325,7 +338,47 @@ class KernelWorld:
             facts_of(spec, inputs.digest),
             seeds=seeds_of(spec, salt, tenant_of(inputs)) if signed else (),
             own_collections=own_of(spec, collections_of(spec)) if signed else (),
+            hints=self.hints(signatures, how),
         )
+
+    def hints(self, signatures: Sequence[bytes], how: int) -> tuple[ev.Hint, ...]:
+        """What a store offers: what it kept, and at times what was purged since."""
+        found: list[ev.Hint] = []
+        for node, signature in enumerate(signatures):
+            late = how % 7 == 0 and signature in self.outdated
+            kept, since_s = (self.outdated if late else self.stored).get(
+                signature, (None, 0.0)
+            )
+            if kept is None or (how + node) % 3 == 0:
+                continue
+            placed = kept.value.place or how % 2
+            value = self.new_place(kept.value.digest) if placed else kept.value
+            told = kept.value
+            value = replace(value, truth=told.truth, length=told.length, items=told.items)
+            left_s = kept.ttl_s - (self.now - since_s)
+            found.append(
+                ev.Hint(
+                    node,
+                    kept.generation if late else self.generation,
+                    value,
+                    kept.tenant,
+                    kept.meta,
+                    kept.revisions,
+                    left_s,
+                )
+            )
+        return tuple(found)
+
+    def purge_by(self, event: ev.CachePurged) -> None:
+        """Everything, or what the filters name, is forgotten."""
+        if event == ev.CachePurged():
+            self.purged_s = self.now + 0.1
+        self.send(event)
+        for (signature, revisions), listed in self.state.table.completed.items():
+            named = event.collection in {None, *(name for name, _ in revisions)}
+            named = named and event.signature in (b"", signature)
+            whose = listed[0].owner.tenant
+            assert not (named and event.tenant in (None, whose)), "not purged"
 
     def submit_as(self, run_id: str, shape: Shape, salt: int, how: int) -> list[Command]:
         return self.submit_spec(run_id, shaped(shape), salt, how)
@@ -341,7 +394,7 @@ class KernelWorld:
 
     def submit_event(self, event: ev.RunSubmitted, spec: WorkflowSpec) -> list[Command]:
         run_id, inputs = event.run_id, event.inputs
-        piece = Piece(spec, inputs, self.known_revision)
+        piece = Piece(spec, inputs, self.known_revision, purged_s=self.purged_s)
         run = ModelRun(event.priority, self.count, {0: piece})
         self.runs[run_id] = run
         if event.deadline_s is not None:
@@ -353,7 +406,8 @@ class KernelWorld:
             assert run_id not in self.early
             assert (spec.id not in self.known) == (first.error.code == "unknown_spec")
             assert first.error.code in {"unknown_spec", "overloaded", "gone"}
-            assert len(out) == 1 + bool(inputs.place)
+            values = [inputs, *(hint.value for hint in event.hints)]
+            assert len(out) == 1 + sum(bool(value.place) for value in values)
             del self.runs[run_id]
         return out
 
@@ -365,7 +419,10 @@ class KernelWorld:
         digest = f"salt-{salt}".encode()
         inputs = Value(digest, 4, b"salt") if how % 5 else self.new_place(digest)
         run = self.runs[run_id]
-        run.pieces[number] = piece = Piece(spec, inputs, self.known_revision)
+        piece = Piece(spec, inputs, self.known_revision, purged_s=self.purged_s)
+        run.pieces[number] = piece
+        whose = f"{AGENTS_TENANT}/{digest.decode()}"
+        signatures = signatures_of(spec, whose, f"{run_id}/{number}")
         early = number in run.early
         run.early.discard(number)
         out = self.send(
@@ -374,14 +431,13 @@ class KernelWorld:
                 number,
                 spec.id,
                 inputs,
-                signatures_of(
-                    spec, f"{AGENTS_TENANT}/{digest.decode()}", f"{run_id}/{number}"
-                ),
+                signatures,
                 collections_of(spec),
                 facts_of(spec, digest),
                 ((number - 1, "n0"),) if number else (),
                 seeds=seeds_of(spec, digest.decode(), AGENTS_TENANT),
                 own_collections=own_of(spec, collections_of(spec)),
+                hints=self.hints(signatures, how),
             )
         )
         if early:
@@ -401,7 +457,7 @@ class KernelWorld:
         if node.resource == "retrieval":
             revisions = {"docs": self.revision}
             self.known_revision = max(self.known_revision, self.revision)
-        made = self.made_of(item, node)
+        made = self.made_of(item, node, at.begun_s)
         content = str(how // 7 % 4)  # what others' values are too
         if how % 5 < 2:
             content = f"{item.flight}/{item.attempt}/{made}"
@@ -433,7 +489,7 @@ class KernelWorld:
                 bad_lists = {"not_a_list", "too_many_items"} if regions else set[str]()
                 assert end.error.code in {"gone", *bad_lists}
 
-    def made_of(self, item: WorkItem, node: NodeSpec) -> Made:
+    def made_of(self, item: WorkItem, node: NodeSpec, begun_s: float) -> Made:
         """What the value of an item is made of."""
         upstream, gathered = dict(item.upstream), dict(item.gathered)
         spec = self.specs[item.spec_id]
@@ -458,6 +514,7 @@ class KernelWorld:
             (digest_of(item.items), digest_of(item.item)),
             item.inputs.digest,
             self.revision if node.verb == "pg.search" else 1_000_000,
+            begun_s,
         )
 
     def ends_item(self, at: Started) -> None:
@@ -510,6 +567,16 @@ class KernelWorld:
                 self.places[command.place] = 1
             case ForgetSpec():
                 self.known.remove(command.spec_id)
+            case KeepResult():
+                assert all(revision for _, revision in command.revisions)
+                assert command.generation == self.generation
+                self.stored[command.signature] = (command, self.now)
+            case DropKept():
+                assert command.generation == self.generation + 1
+                self.generation = command.generation
+                self.outdated |= self.stored
+                if command == DropKept(command.generation):
+                    self.stored.clear()
             case _:
                 pass
 
@@ -530,7 +597,8 @@ class KernelWorld:
             due_s = math.inf
             if None not in times:
                 due_s = self.now + max(t for t in times if t is not None)
-            self.working[item.flight, item.attempt] = Started(item, batch.instance, due_s)
+            started = Started(item, batch.instance, due_s, self.now)
+            self.working[item.flight, item.attempt] = started
             assert item.spec_id in self.known, "forgotten and yet at work"
             self.check_inputs(item)
             if node.purity == "effect":

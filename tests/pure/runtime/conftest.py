@@ -13,17 +13,19 @@ import pytest
 from herasys_rt.client.client import Client
 from herasys_rt.client.hosting import HostedAgents
 from herasys_rt.client.link import Link
-from herasys_rt.config import Config, PoolConfig, SchedulerConfig
+from herasys_rt.config import Config, PoolConfig, ReuseConfig, SchedulerConfig
 from herasys_rt.costs.forecast import ProfileForecast
 from herasys_rt.engines.protocol import Engine, Item, Outcome, Sink, Snapshot
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import FuserLost, HostLost, Stop, ToFuser, ToHost, ToScheduler
 from herasys_rt.runtime.fuser import FuserLoop
+from herasys_rt.runtime.hints import Hinting
 from herasys_rt.runtime.host import HostLoop
 from herasys_rt.runtime.kernels import new_kernel
 from herasys_rt.runtime.objects import InlineValues, ObjectHold
 from herasys_rt.runtime.registry import declare
+from herasys_rt.runtime.reuse_store import ReuseStore
 from herasys_rt.runtime.scheduler import SchedulerLoop
 from tests.pure.runtime.thread_frontends import Threads
 
@@ -84,8 +86,12 @@ class HandEngine:
         self.items.clear()
 
 
+OPERATOR_KEY = "the operator's"
+
+
 class LocalRuntime:
-    """Loops in threads; hosts and the fuser can be ended and started again."""
+    """Loops in threads; hosts and the fuser can be ended and started again. ``store`` is
+    where results are kept, if they are."""
 
     def __init__(
         self,
@@ -93,8 +99,10 @@ class LocalRuntime:
         pools: list[PoolConfig],
         engines: dict[str, Engine],
         scheduler: SchedulerConfig,
+        store: Path | None = None,
     ):
         self.run_dir = run_dir
+        self.store = store
         self.journal_path = run_dir / "journal.bin"
         self.config = Config(pools=tuple(pools), scheduler=scheduler)
         self.outbox = Outbox()
@@ -113,12 +121,15 @@ class LocalRuntime:
             self._outbox(),
             ObjectHold(),
             kernel.journal(self.journal_path),
+            operator_key=OPERATOR_KEY,
         )
         for pool in pools:
             self.loop.roster.expect(pool)
         self._start(self.loop.run)
         self.fuser: Endpoint | None = None
         self.fuser_loop: FuserLoop | None = None
+        self.fuser_thread: threading.Thread | None = None
+        self.hinting: Hinting | None = None
         self.hosts: list[Endpoint] = []
         self.host_loops: list[HostLoop] = []
         for pool in pools:
@@ -150,15 +161,24 @@ class LocalRuntime:
     def start_fuser(self, forecast: ProfileForecast | None = None) -> None:
         inbox: Inbox[Any] = Inbox(self.run_dir, "fuser", ToFuser)
         self.fuser = inbox.endpoint
+        if self.store is not None:
+            self.hinting = Hinting(ReuseStore(self.store, 1_000_000), InlineValues())
         loop = FuserLoop(
-            inbox, self._outbox(), self.endpoint, InlineValues(), forecast=forecast
+            inbox,
+            self._outbox(),
+            self.endpoint,
+            InlineValues(),
+            forecast=forecast,
+            hinting=self.hinting,
         )
         self.fuser_loop = loop
-        self._start(loop.run)
+        self.fuser_thread = self._start(loop.run)
 
     def lose_fuser(self) -> None:
-        assert self.fuser is not None
+        assert self.fuser is not None and self.fuser_thread is not None
         self.outbox.send(self.fuser, Stop())
+        if self.store is not None:
+            self.fuser_thread.join(10)  # The next one needs its folder.
         self.outbox.send(self.endpoint, FuserLost("killed by the test"))
 
     def connect(self, tenant: str = "default") -> Client:
@@ -193,15 +213,20 @@ def start_runtime(tmp_path_factory: Any) -> Iterator[Callable[..., LocalRuntime]
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
 
         def start(
-            *, fuser: bool = True, ordering: str = "workflow_fcfs", **engines: Engine
+            *,
+            fuser: bool = True,
+            ordering: str = "workflow_fcfs",
+            store: Path | None = None,
+            **engines: Engine,
         ) -> LocalRuntime:
             resources = {"search": "retrieval", "embedding": "embedding", "llm": "llm"}
             pools = [
                 PoolConfig(name=name, resource=resources[name], engine="modelled", slots=4)  # pyright: ignore
                 for name in engines
             ]
-            scheduler = SchedulerConfig(ordering=ordering)
-            runtime = LocalRuntime(Path(folder), pools, engines, scheduler)
+            reuse = ReuseConfig(store="none" if store is None else "disk")
+            scheduler = SchedulerConfig(ordering=ordering, reuse=reuse)
+            runtime = LocalRuntime(Path(folder), pools, engines, scheduler, store)
             started.append(runtime)
             if fuser:
                 runtime.start_fuser()

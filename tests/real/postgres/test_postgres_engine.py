@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from herasys_rt.config import PoolConfig
 from herasys_rt.engines.postgres import engine as pgvector
@@ -363,3 +364,20 @@ def test_describe_names_what_answers_depend_on(engine: Engine) -> None:
     facts = engine.describe()
     assert "pgvector 0.8" in facts["fingerprint"]
     assert engine.verbs == {"pg.search", "pg.text", "pg.hybrid", "pg.write", "pg.delete"}
+
+
+def test_two_databases_are_told_apart_by_the_fingerprint(
+    engine: Engine, dsn: str, sink: Recorder
+) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("CREATE DATABASE another")
+    parts = conninfo_to_dict(dsn)
+    there = make_conninfo(**{**parts, "dbname": "another"})
+    told: list[str] = []
+    for where in (dsn, there, there):
+        running = pgvector.create(pool(), where)
+        running.start(sink)
+        told.append(running.describe()["fingerprint"])
+        running.close()
+    assert told[0] == engine.describe()["fingerprint"], "the same when asked again"
+    assert told[1] == told[2] != told[0]

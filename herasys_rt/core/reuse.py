@@ -1,0 +1,188 @@
+"""Completed results beyond the table: what a store keeps and offers, and purges.
+
+A store outside of the kernel may keep results longer than the table does. The kernel
+tells it what is worth keeping (`KeepResult`) and takes what it offers (`Hint`) only when
+nothing was purged in between and every collection is as it was. A purge moves the table's
+``generation``, so that what was offered before it comes too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from herasys_rt.core.commands import DropKept, KeepResult
+from herasys_rt.core.events import CachePurged, Hint
+from herasys_rt.core.fusion import Key, Owner, Result
+from herasys_rt.core.state import FOREVER, Flight, Fragment, Payload, State, open_fragments
+
+
+def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
+    """Put offered results into the table where they still hold; `settle` afterwards."""
+    table, keys, nodes = state.table, fragment.keys, fragment.plan.spec.nodes
+    for hint in hints:
+        key = keys[hint.node] if hint.node < len(keys) else None
+        if (
+            key is None
+            or hint.generation != table.generation
+            or hint.revisions != key[1]
+            or hint.ttl_s <= 0
+        ):
+            table.hints_ignored += 1
+            continue
+        result = Result(
+            value=hint.value,
+            meta=hint.meta,
+            exact=True,
+            expires_s=state.now + hint.ttl_s,
+            instance="",
+            queued_s=0.0,
+            run_s=hint.run_s,
+            attempts=0,
+            tokens=hint.tokens,
+        )
+        owner = Owner(nodes[hint.node].operator, hint.tenant)
+        size = hint.value.size + len(hint.meta)
+        if table.store([(key, result)], hint.value, size, state.now, owner) is not None:
+            table.hints_taken += 1
+
+
+def settle(state: State, hints: Iterable[Hint]) -> None:
+    """Let go of what was offered and not taken, or has no room."""
+    state.table.trim()
+    for hint in hints:
+        state.ledger.discard(hint.value)
+
+
+def keep(state: State, key: Key, result: Result, owner: Owner) -> None:
+    """Tell the store of a result that the table lists under one more structural key, where
+    there is a store.
+
+    Not of what depends on a collection whose revision no database has told: nobody could
+    say later whether it has moved.
+    """
+    signature, revisions = key
+    if not state.config.reuse_store or any(not revision for _, revision in revisions):
+        return
+    assert result.value is not None
+    state.out.append(
+        KeepResult(
+            signature=signature,
+            revisions=revisions,
+            generation=state.table.generation,
+            value=result.value,
+            meta=result.meta,
+            ttl_s=max(0.0, result.expires_s - state.now),
+            tenant=owner.tenant,
+            operator=owner.operator,
+            run_s=result.run_s,
+            tokens=result.tokens,
+        )
+    )
+
+
+def purge(state: State, event: CachePurged) -> None:
+    """Drop completed results; what is at work is neither kept nor shared any more.
+
+    Who asked for it before still gets it, as does who holds a dropped result; what is
+    made of either is not kept.
+    """
+    chosen = _chosen(event)
+    gone = set(
+        state.table.purge(
+            lambda entry: any(chosen(key, entry.owner.tenant) for key in entry.keys)
+        )
+    )
+    digests = {entry.value.digest for entry in gone}
+    for flight in state.flights.values():
+        payload, keys = flight.payload, flight.all_keys()
+        picked = any(chosen(key, _payer(flight)) for key in keys)
+        if picked:
+            state.table.forget(flight)
+            flight.key = flight.value_key = None
+            for claim in flight.claims:
+                claim.key = None
+        if payload is not None and (picked or not digests.isdisjoint(_taken(payload))):
+            payload.exact = False
+            for claim in flight.claims:
+                claim.exact = False
+    for fragment in open_fragments(state):
+        tenant = fragment.run.tenant
+        fragment.keys = [
+            None if key is None or chosen(key, tenant) else key for key in fragment.keys
+        ]
+        for node in fragment.counted():
+            if node.entry in gone and node.result is not None:
+                node.result.exact = False
+    if state.config.reuse_store:
+        state.out.append(
+            DropKept(
+                state.table.generation, event.tenant, event.collection, event.signature
+            )
+        )
+
+
+def report(state: State, tenant: str | None = None) -> dict[str, object]:
+    """The reuse cache and what it saved, as plain data.
+
+    ``entries`` and ``bytes`` of at most ``max_bytes``, ``held_bytes`` by operator,
+    ``generation`` (how many purges there were), ``hints`` taken from the store and
+    ignored, the totals of `savings.Counts`, and these by operator and tenant in
+    ``operators`` (of one ``tenant``; None: of all).
+    """
+    table = state.table
+    return {
+        "entries": table.entries,
+        "bytes": table.bytes,
+        "max_bytes": table.max_bytes,
+        "held_bytes": dict(sorted(table.held_bytes.items())),
+        "generation": table.generation,
+        "hints": {"taken": table.hints_taken, "ignored": table.hints_ignored},
+        "nodes": state.savings.total().plain(),
+        "operators": state.savings.told(tenant),
+    }
+
+
+def owner_of(state: State, flight: Flight) -> Owner:
+    """Whose result a flight's is: the operator's, for the tenant that gave its inputs."""
+    payload = flight.payload
+    assert payload is not None
+    node = state.plans[payload.spec_id].spec.nodes[payload.node]
+    return Owner(node.operator, payload.tenant)
+
+
+def ttl_s(state: State, flight: Flight) -> float:
+    """For how long a flight's result may be reused: what its node says, else its verb."""
+    own = flight.options.cache_ttl_s
+    return state.config.reuse_ttl_s.get(flight.verb, FOREVER) if own is None else own
+
+
+def _taken(payload: Payload) -> Iterator[bytes]:
+    """Digests of the results that a payload was made of."""
+    for _, value in payload.upstream:
+        yield value.digest
+    for _, values in payload.gathered:
+        yield from (value.digest for value in values)
+    yield from (v.digest for v in (payload.items, payload.item) if v is not None)
+
+
+def _payer(flight: Flight) -> str:
+    if flight.payload is not None:
+        return flight.payload.tenant
+    return flight.leader.run.tenant if flight.leader is not None else ""
+
+
+def _chosen(event: CachePurged) -> Callable[[Key, str], bool]:
+    """Whether a key of a tenant is among what is purged: all that is named must fit."""
+
+    def chosen(key: Key, tenant: str) -> bool:
+        signature, revisions = key
+        return (
+            event.tenant in (None, tenant)
+            and event.signature in (b"", signature)
+            and (
+                event.collection is None
+                or any(name == event.collection for name, _ in revisions)
+            )
+        )
+
+    return chosen

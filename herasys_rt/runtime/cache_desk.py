@@ -1,0 +1,162 @@
+"""The scheduler's side of the store and of purges: who may ask, and who waits for what."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from herasys_rt.core.commands import DropKept, KeepResult
+from herasys_rt.core.events import CachePurged
+from herasys_rt.core.reuse import report
+from herasys_rt.core.state import State
+from herasys_rt.errors import ErrorInfo
+from herasys_rt.links import Endpoint, Outbox
+from herasys_rt.messages import Generation, KeptDropped, PurgeReply, PurgeRequest
+
+_PATIENCE_S = 5.0
+"""How long who asked for a purge waits for the store."""
+
+
+class _Asked(NamedTuple):
+    """Somebody who waits to hear that a purge has taken effect in the store."""
+
+    client: str
+    number: int
+    entries: int
+    bytes: int
+    since_s: float
+
+
+class CacheDesk:
+    """Takes purges and passes on what the store is to hear.
+
+    A purge that the store has not confirmed is told again to the next fuser, before that
+    one may offer anything. ``clients`` and ``tenants`` are the scheduler's own tables,
+    ``apply`` lets the kernel handle an event. ``operator_key`` is what the operator shows;
+    empty: nobody is one.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        outbox: Outbox,
+        clients: dict[str, Endpoint],
+        tenants: dict[str, str],
+        apply: Callable[[CachePurged], None],
+        operator_key: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._state = state
+        self._outbox = outbox
+        self._clients = clients
+        self._tenants = tenants
+        self._apply = apply
+        self._operator_key = operator_key
+        self._clock = clock
+        self._fuser: Endpoint | None = None
+        self._unconfirmed: dict[int, DropKept] = {}
+        self._asked: dict[int, _Asked] = {}
+
+    # --- clients --------------------------------------------------------------------
+    def purge(self, request: PurgeRequest) -> None:
+        """Carry a purge out and answer it, at once or when the store has."""
+        tenant, own = request.tenant, self._tenants.get(request.client)
+        if own is None:
+            return  # It said goodbye.
+        if not self._is_operator(request.key):
+            if tenant not in (None, own):
+                self._answer(
+                    request.client, PurgeReply(request.number, error=_not_theirs(own))
+                )
+                return
+            tenant = own
+        table = self._state.table
+        entries, size = table.entries, table.bytes
+        self._apply(CachePurged(tenant, request.collection, request.signature))
+        asked = _Asked(
+            request.client,
+            request.number,
+            entries - table.entries,
+            size - table.bytes,
+            self._clock(),
+        )
+        if table.generation not in self._unconfirmed:
+            self._tell(asked, 0)
+        elif self._fuser is None:
+            self._tell(asked, None)
+        else:
+            self._asked[table.generation] = asked
+
+    def report(self, client: str, key: str) -> dict[str, Any]:
+        """The cache as this client may see it: per tenant only what is its own."""
+        tenant = None if self._is_operator(key) else self._tenants.get(client, "")
+        return report(self._state, tenant)
+
+    def look_after(self) -> None:
+        """Let nobody wait too long for the store."""
+        late_s = self._clock() - _PATIENCE_S
+        for generation in [g for g, a in self._asked.items() if a.since_s <= late_s]:
+            self._tell(self._asked.pop(generation), None)
+
+    # --- the kernel's commands ------------------------------------------------------
+    def keep(self, command: KeepResult) -> None:
+        """Pass a result on; without a fuser nobody keeps it."""
+        if self._fuser is not None:
+            self._outbox.post(self._fuser, command)
+
+    def drop(self, command: DropKept) -> None:
+        """Pass a purge on, and again until it is confirmed."""
+        if self._fuser is not None:
+            self._outbox.post(self._fuser, command)
+        else:
+            filters = (command.tenant, command.collection, command.signature)
+            for generation, other in list(self._unconfirmed.items()):
+                if (other.tenant, other.collection, other.signature) == filters:
+                    del self._unconfirmed[generation]  # The later one does as much.
+        self._unconfirmed[command.generation] = command
+
+    # --- the fuser ------------------------------------------------------------------
+    def fuser_up(self, fuser: Endpoint) -> None:
+        """Another fuser serves."""
+        self._fuser = fuser
+        for command in self._unconfirmed.values():
+            self._outbox.post(fuser, command)
+        self._outbox.post(fuser, Generation(self._state.table.generation))
+
+    def fuser_down(self) -> None:
+        """No fuser serves: who waits for its store is told so."""
+        self._fuser = None
+        for asked in self._asked.values():
+            self._tell(asked, None)
+        self._asked.clear()
+
+    def dropped(self, message: KeptDropped) -> None:
+        """The store has carried a purge out."""
+        self._unconfirmed.pop(message.generation, None)
+        asked = self._asked.pop(message.generation, None)
+        if asked is not None:
+            self._tell(asked, message.entries)
+
+    def _tell(self, asked: _Asked, stored: int | None) -> None:
+        reply = PurgeReply(asked.number, asked.entries, asked.bytes, stored)
+        self._answer(asked.client, reply)
+
+    def _answer(self, client: str, reply: PurgeReply) -> None:
+        endpoint = self._clients.get(client)
+        if endpoint is not None:
+            self._outbox.post(endpoint, reply)
+
+    def _is_operator(self, key: str) -> bool:
+        known = self._operator_key
+        return bool(known) and hmac.compare_digest(known.encode(), key.encode())
+
+
+def _not_theirs(own: str) -> ErrorInfo:
+    return ErrorInfo(
+        "not_permitted",
+        f"a client of tenant {own!r} may purge the results of that tenant only",
+        "Leave the tenant out, or purge with `herasys cache purge --tenant` on the "
+        "runtime's machine.",
+    )

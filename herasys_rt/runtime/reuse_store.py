@@ -1,0 +1,531 @@
+"""Completed results on disk: what they are, where they lie, and that they are whole.
+
+One SQLite file per folder, and one process at a time that uses it. A thread of its own
+writes; whoever asks looks into an index in memory and reads the one row that fits. Writing
+may be left out whenever there is too much of it: a result that is missing is computed
+again. What is read is checked against its digest first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import sqlite3
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import msgspec
+
+from herasys_rt import __version__
+from herasys_rt.core.commands import DropKept
+from herasys_rt.core.fusion import Revisions
+from herasys_rt.core.values import Value
+from herasys_rt.errors import HerasysError
+from herasys_rt.graph import codec
+from herasys_rt.messages import StoreFacts
+from herasys_rt.runtime.lifetimes import Moment, left_s, moment_now
+
+log = logging.getLogger(__name__)
+
+LARGEST_BYTES = 4 * 1024 * 1024
+"""A larger result is not kept: reading it would hold up the runs behind it."""
+
+_FORMAT = 1
+_QUEUED_BYTES = 64 * 1024 * 1024
+"""What waits to be written; beyond it results are left out."""
+_QUEUED_TOUCHES = 10_000
+_PATIENCE_S = 1.0
+"""How long to wait before what did not work is tried again."""
+_SCHEMA = """
+    CREATE TABLE IF NOT EXISTS results (
+        signature BLOB PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL,
+        head BLOB NOT NULL, digest BLOB NOT NULL, meta BLOB NOT NULL, data BLOB NOT NULL
+    )
+"""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What is known of a kept result without reading it. ``value`` is without its bytes;
+    ``since`` is when the ``ttl_s`` began; the rest is as in `commands.KeepResult`."""
+
+    value: Value
+    revisions: Revisions
+    tenant: str
+    operator: str
+    ttl_s: float
+    since: Moment
+    run_s: float = 0.0
+    tokens: int = 0
+
+
+class Found(NamedTuple):
+    """A kept result: its encoded value and meta."""
+
+    kept: Kept
+    data: bytes
+    meta: bytes
+    left_s: float
+
+
+class _Row(NamedTuple):
+    """An entry of the index: a result that is in the file."""
+
+    kept: Kept
+    size: int
+
+
+class _Keep(NamedTuple):
+    """A result to be written; ``read`` gives the bytes of its value."""
+
+    signature: bytes
+    kept: Kept
+    meta: bytes
+    generation: int
+    read: Callable[[], bytes]
+    size: int
+
+
+class _Purge(NamedTuple):
+    """Results to be deleted; ``done`` hears how many they were."""
+
+    drop: DropKept
+    signatures: set[bytes]
+    done: Callable[[int], None]
+
+
+class _Forget(NamedTuple):
+    """A result that has expired or is damaged."""
+
+    signature: bytes
+
+
+class _Touch(NamedTuple):
+    """A result was used."""
+
+    signature: bytes
+
+
+_Job = _Keep | _Purge | _Forget | _Touch
+
+_heads = codec.typed_decoder(Kept)
+
+
+class ReuseStore:
+    """Keeps results in ``folder`` within ``max_bytes``, the least recently used going
+    first. `find`, `keep` and `purge` are for one thread and never wait for the disk but to
+    read what was found; `close` waits for what is being written.
+
+    While another process uses the folder, nothing is found and nothing is kept.
+    """
+
+    def __init__(
+        self, folder: Path, max_bytes: int, now: Callable[[], Moment] = moment_now
+    ) -> None:
+        self._folder = folder
+        self._path = folder / "results.sqlite"
+        self._max_bytes = max_bytes
+        self._now = now
+        self._rows: OrderedDict[bytes, _Row] = OrderedDict()
+        self._bytes = 0
+        self._generation = -1
+        self._used = 0
+        self._facts = {"kept": 0, "left_out": 0, "found": 0, "damaged": 0}
+        self._jobs: deque[_Job] = deque()
+        self._queued_bytes = 0
+        self._changed = threading.Condition()
+        """Its lock is that of the index and the queue."""
+        self._busy = False
+        self._closing = False
+        self._damaged = False
+        self._holder: IO[str] | None = None
+        self._db: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._opened = self._read_from = 0
+        """How often the file was opened, and as of which time it is read."""
+        self._writer = threading.Thread(target=self._serve, name="store", daemon=True)
+        self._writer.start()
+
+    # --- the asking thread ----------------------------------------------------------
+    def begin(self, generation: int) -> None:
+        """Results of this generation are kept from now on, and no others."""
+        with self._changed:
+            self._generation = generation
+
+    def find(self, signature: bytes) -> Found | None:
+        """The result kept last under a signature, unless it is over or damaged."""
+        row = self._rows.get(signature)
+        if row is None:
+            return None
+        rest_s = left_s(row.kept.ttl_s, row.kept.since, self._now())
+        found = self._read(signature, rest_s) if rest_s > 0 else None
+        if found is None:
+            self._unlist(signature)
+            self._post(_Forget(signature))
+            return None
+        with self._changed:
+            if signature in self._rows:
+                self._rows.move_to_end(signature)
+        self._facts["found"] += 1
+        self._post(_Touch(signature))
+        return found
+
+    def keep(
+        self,
+        signature: bytes,
+        kept: Kept,
+        meta: bytes,
+        generation: int,
+        read: Callable[[], bytes],
+    ) -> None:
+        """Write a result when there is time; ``read`` gives its bytes, in another thread.
+        ``kept.since`` is set here."""
+        size = kept.value.size + len(meta)
+        too_much = self._queued_bytes + size > _QUEUED_BYTES
+        if too_much or size > min(LARGEST_BYTES, self._max_bytes):
+            self._facts["left_out"] += 1
+            return
+        bare = msgspec.structs.replace(kept.value, inline=None, place="")
+        kept = msgspec.structs.replace(kept, value=bare, since=self._now())
+        self._post(_Keep(signature, kept, meta, generation, read, size))
+
+    def purge(self, drop: DropKept, done: Callable[[int], None]) -> None:
+        """Find none of these results any more, at once; ``done`` hears, from another
+        thread, when they are gone from the disk too, and how many they were."""
+        with self._changed:
+            self._generation = drop.generation
+            self._post(_Purge(drop, self._taken_out(drop), done))
+
+    def facts(self) -> StoreFacts:
+        """How it is; from any thread."""
+        state = "up" if self._db is not None else "waiting"
+        return StoreFacts(state, len(self._rows), self._bytes, **self._facts)
+
+    def settle(self) -> None:
+        """Wait until everything posted so far is written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or not (self._jobs or self._busy))
+
+    def close(self) -> None:
+        """Write what is queued, let go of the folder. Idempotent."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._writer.join()
+        self._close_reader()
+
+    def _taken_out(self, drop: DropKept) -> set[bytes]:
+        """Take what a purge means out of the index; gives what it was."""
+        chosen = {
+            signature
+            for signature, row in self._rows.items()
+            if drop.tenant in (None, row.kept.tenant)
+            and drop.signature in (b"", signature)
+            and (
+                drop.collection is None
+                or any(name == drop.collection for name, _ in row.kept.revisions)
+            )
+        }
+        for signature in chosen:
+            self._bytes -= self._rows.pop(signature).size
+        return chosen
+
+    def _read(self, signature: bytes, rest_s: float) -> Found | None:
+        """What the file has, when it is whole."""
+        try:
+            if self._reader is None or self._read_from != self._opened:
+                self._close_reader()
+                self._reader, self._read_from = _connect(self._path), self._opened
+            found = self._reader.execute(
+                "SELECT head, digest, meta, data FROM results WHERE signature = ?",
+                (signature,),
+            ).fetchone()
+            if found is None:
+                return None  # It was just deleted.
+            head, digest, meta, data = found
+            if {type(part) for part in found} == {bytes} and digest == _digest(
+                signature, head, meta, data
+            ):
+                return Found(_heads.decode(head), data, meta, rest_s)
+            log.error("result %s in %s is damaged", signature.hex()[:16], self._path)
+        except sqlite3.Error as e:
+            log.error("a result cannot be read from %s: %s", self._path, e)
+            self._close_reader()
+        self._facts["damaged"] += 1
+        return None
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _unlist(self, signature: bytes) -> None:
+        with self._changed:
+            row = self._rows.pop(signature, None)
+            if row is not None:
+                self._bytes -= row.size
+
+    def _post(self, job: _Job) -> None:
+        with self._changed:
+            if isinstance(job, _Touch) and len(self._jobs) > _QUEUED_TOUCHES:
+                return
+            self._jobs.append(job)
+            if isinstance(job, _Keep):
+                self._queued_bytes += job.size
+            self._changed.notify_all()
+
+    # --- the writing thread ---------------------------------------------------------
+    def _serve(self) -> None:
+        try:
+            while self._work():
+                pass
+        except Exception:
+            log.exception("the store of results in %s has ended", self._folder)
+        finally:
+            self._shut()
+
+    def _work(self) -> bool:
+        """One round: open the file or write what is queued; False when it is to end."""
+        if self._db is None:
+            if self._open():
+                return True
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing, _PATIENCE_S)
+                return not self._closing
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._closing)
+            jobs = list(self._jobs)
+            self._jobs.clear()
+            self._queued_bytes = 0
+            self._busy = True
+        try:
+            if not jobs:
+                return False
+            self._write(jobs)
+        except sqlite3.OperationalError as e:  # A full disk; what is there is whole.
+            log.error("results cannot be written to %s: %s", self._path, e)
+            self._again(jobs)
+        except sqlite3.DatabaseError as e:
+            log.error("%s is damaged: %s", self._path, e)
+            self._damaged = True
+            self._disconnect()
+            self._again(jobs)
+        finally:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+        return True
+
+    def _again(self, jobs: list[_Job]) -> None:
+        """Of jobs that did not work only purges must not be lost."""
+        if self._db is not None and self._db.in_transaction:
+            self._db.rollback()
+        with self._changed:
+            self._facts["left_out"] += sum(isinstance(job, _Keep) for job in jobs)
+            purges = [job for job in jobs if isinstance(job, _Purge)]
+            self._jobs.extendleft(reversed(purges))
+            if self._changed.wait_for(lambda: self._closing, _PATIENCE_S if purges else 0):
+                self._jobs.clear()
+
+    def _open(self) -> bool:
+        """Take the folder and read the index; False when somebody else has it."""
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._holder is None:
+                holder = (self._folder / "lock").open("w")
+                try:
+                    fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    holder.close()
+                    return False
+                self._holder = holder
+            if self._damaged:
+                for path in self._folder.glob(f"{self._path.name}*"):
+                    path.unlink()
+            self._load()
+            self._damaged = False
+        except (OSError, sqlite3.OperationalError) as e:
+            log.error("no results are kept in %s: %s", self._folder, e)
+            return False
+        except (sqlite3.DatabaseError, msgspec.MsgspecError, TypeError) as e:
+            log.error("%s is damaged and begun anew: %s", self._path, e)
+            self._damaged = True
+            return False
+        return True
+
+    def _load(self) -> None:
+        db = _connect(self._path)
+        try:
+            self._path.chmod(0o600)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA secure_delete = ON")
+            db.execute("CREATE TABLE IF NOT EXISTS about (words TEXT)")
+            # Another version may compute other results of the same declaration.
+            words = f"results {_FORMAT} of herasys_rt {__version__}"
+            if db.execute("SELECT words FROM about").fetchone() != (words,):
+                db.execute("DROP TABLE IF EXISTS results")
+                db.execute("DELETE FROM about")
+                db.execute("INSERT INTO about VALUES (?)", (words,))
+            db.execute(_SCHEMA)
+            rows: OrderedDict[bytes, _Row] = OrderedDict()
+            over: list[bytes] = []
+            now, room = self._now(), self._max_bytes
+            for signature, size, head, used in db.execute(
+                "SELECT signature, size, head, used FROM results ORDER BY used DESC"
+            ):
+                kept = _heads.decode(head)
+                self._used = max(self._used, used)
+                if size <= room and left_s(kept.ttl_s, kept.since, now) > 0:
+                    rows[signature] = _Row(kept, size)
+                    rows.move_to_end(signature, last=False)
+                    room -= size
+                else:
+                    over.append(signature)
+            _delete(db, over)
+        except BaseException:
+            db.close()
+            raise
+        with self._changed:
+            self._rows, self._bytes = rows, self._max_bytes - room
+            for job in self._jobs:  # Asked before there was anything to look through.
+                if isinstance(job, _Purge):
+                    job.signatures.update(self._taken_out(job.drop))
+            self._opened += 1
+        self._db = db
+
+    def _write(self, jobs: list[_Job]) -> None:
+        """Do the jobs in order, in one transaction; a purge ends one."""
+        while jobs:
+            cut = next((i for i, j in enumerate(jobs) if isinstance(j, _Purge)), len(jobs))
+            self._write_some(jobs[:cut])
+            del jobs[:cut]
+            if jobs:
+                purge = jobs[0]
+                assert isinstance(purge, _Purge)
+                self._write_purge(purge)
+                del jobs[0]
+
+    def _write_some(self, jobs: list[_Job]) -> None:
+        db = self._db
+        assert db is not None
+        written: dict[bytes, tuple[_Row, int]] = {}
+        with db:
+            db.execute("BEGIN")
+            for job in jobs:
+                match job:
+                    case _Keep():
+                        row = self._insert(db, job)
+                        if row is not None:
+                            written[job.signature] = (row, job.generation)
+                    case _Forget():
+                        if job.signature not in self._rows:
+                            _delete(db, [job.signature])
+                            written.pop(job.signature, None)
+                    case _Touch():
+                        self._used += 1
+                        db.execute(
+                            "UPDATE results SET used = ? WHERE signature = ?",
+                            (self._used, job.signature),
+                        )
+                    case _Purge():
+                        pass
+        surplus = self._enlist(written)
+        if surplus:
+            with db:
+                db.execute("BEGIN")
+                _delete(db, surplus)
+
+    def _insert(self, db: sqlite3.Connection, job: _Keep) -> _Row | None:
+        """Write one result, unless it cannot be had or a purge came after it."""
+        if job.generation != self._generation:
+            self._facts["left_out"] += 1
+            return None
+        try:
+            data = job.read()
+        except HerasysError as e:
+            log.info("a result was not kept: %s", e)
+            self._facts["left_out"] += 1
+            return None
+        if len(data) != job.kept.value.size:
+            log.error("a result of another size than was told was not kept")
+            self._facts["damaged"] += 1
+            return None
+        head = codec.encode(job.kept)
+        self._used += 1
+        size = len(data) + len(job.meta) + len(head)
+        digest = _digest(job.signature, head, job.meta, data)
+        db.execute(
+            "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (job.signature, size, self._used, head, digest, job.meta, data),
+        )
+        return _Row(job.kept, size)
+
+    def _enlist(self, written: dict[bytes, tuple[_Row, int]]) -> list[bytes]:
+        """Let what was written be found; gives what has to be deleted for it, and what a
+        purge has overtaken."""
+        surplus: list[bytes] = []
+        with self._changed:
+            for signature, (row, generation) in written.items():
+                former = self._rows.pop(signature, None)
+                if former is not None:
+                    self._bytes -= former.size
+                if generation != self._generation:
+                    surplus.append(signature)
+                    continue
+                self._rows[signature] = row
+                self._bytes += row.size
+                self._facts["kept"] += 1
+            while self._bytes > self._max_bytes:
+                signature, row = self._rows.popitem(last=False)
+                self._bytes -= row.size
+                surplus.append(signature)
+        return surplus
+
+    def _write_purge(self, job: _Purge) -> None:
+        db = self._db
+        assert db is not None
+        with db:
+            db.execute("BEGIN")
+            _delete(db, job.signatures)
+        # Nothing of it is left in the log either, and no power cut brings it back.
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        job.done(len(job.signatures))
+
+    def _disconnect(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        with self._changed:
+            self._rows.clear()
+            self._bytes = 0
+
+    def _shut(self) -> None:
+        self._disconnect()
+        if self._holder is not None:
+            self._holder.close()
+            self._holder = None
+        with self._changed:
+            self._closing = True
+            self._jobs.clear()
+            self._changed.notify_all()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
+
+
+def _delete(db: sqlite3.Connection, signatures: Iterable[bytes]) -> None:
+    each = [(signature,) for signature in signatures]
+    db.executemany("DELETE FROM results WHERE signature = ?", each)
+
+
+def _digest(*parts: bytes) -> bytes:
+    """SHA-256 over what belongs together, whatever hash names the values."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(hashlib.sha256(part).digest())
+    return whole.digest()
