@@ -40,7 +40,7 @@ from benchmarks import _fusion_engines as engines
 from benchmarks._common import emit, facts, standard_arguments
 from benchmarks._fusion_engines import Effort, Load, say
 from benchmarks.overhead import chain, many_at_once, modelled_config, one_at_a_time
-from herasys_rt.core.fusion import FusionTable, Key, Result
+from herasys_rt.core.fusion import FusionTable, Key, Owner, Result
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.state import KernelConfig
 from herasys_rt.core.values import Value
@@ -58,6 +58,7 @@ BOUNDS = KernelConfig()
 _LARGE = (10_900, 384)
 """Vectors of MiniLM: 16 MiB."""
 _REPEATS = 5
+_OWNER = Owner("embed@1", "default")
 
 
 # --- hashing ------------------------------------------------------------------------
@@ -127,7 +128,7 @@ def _complete(table: FusionTable, keys: Sequence[Key]) -> None:
     for key in keys:
         value = Value(key[0][::-1], 0, b"")
         result = Result(value, b"", True, float("inf"), "engine-0", 0.0, 0.0, 1)
-        table.store([(key, result)], value, value.size, 0.0)
+        table.store([(key, result)], value, value.size, 0.0, _OWNER)
         table.trim()
 
 
