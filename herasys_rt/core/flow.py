@@ -21,6 +21,8 @@ def spread(state: State, news: list[Node]) -> None:
     """Tell the successors of nodes that ended or were decided, and theirs, as far as it
     goes."""
     for node in news:  # grows while it is read
+        if node.result is not None and not node.result.exact:
+            flights.doubt(state, node)
         if node.fragment.plan.flat:
             feed(state, node)
         else:

@@ -255,12 +255,13 @@ def _expiry(state: State, flight: Flight) -> float:
 
 def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) -> Result:
     """The result for the flight's own members; sets the others' in their claims."""
-    payload, seen = flight.payload, event.revisions
+    payload, seen, whole = flight.payload, event.revisions, not event.truncated
     assert payload is not None
     result = Result(
         value=event.value,
         meta=event.meta,
-        exact=payload.exact
+        exact=whole
+        and payload.exact
         and (not seen or agree(flight.key, flight.revisions, seen.items())),
         expires_s=min(payload.expires_s, lasts_s),
         instance=instance,
@@ -272,7 +273,7 @@ def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) 
     for claim in flight.claims:
         claim.result = replace(
             result,
-            exact=claim.exact and claim.agrees(seen.items()),
+            exact=whole and claim.exact and claim.agrees(seen.items()),
             expires_s=min(claim.expires_s, lasts_s),
         )
     return result
