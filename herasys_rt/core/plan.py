@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from herasys_rt.core.lists import ListSource, list_source
 from herasys_rt.core.needs import Needs, conditions_on_items, needs_of
 from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.facts import items_of
 from herasys_rt.graph.spec import (
     Arg,
     InputRef,
@@ -37,6 +38,7 @@ class Area(NamedTuple):
 
     Of ``giver`` (position of a node, or -1), ``source`` (name of an input, or ``""``)
     and ``length`` (of a literal; -1 when that is no list) the first that is set counts.
+    ``items`` are the digests of a literal's items, if they have any.
     """
 
     id: str
@@ -44,6 +46,7 @@ class Area(NamedTuple):
     source: str
     length: int
     max_items: int
+    items: tuple[bytes, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -237,6 +240,7 @@ def _with(giver: int, parents: tuple[int, ...]) -> tuple[int, ...]:
 
 def _area(spec: WorkflowSpec, region: Region) -> Area:
     giver, source, length = -1, "", -1
+    items: tuple[bytes, ...] = ()
     match region.items:
         case NodeRef(node):
             giver = spec.index[node]
@@ -245,7 +249,8 @@ def _area(spec: WorkflowSpec, region: Region) -> Area:
         case Lit(value):
             if isinstance(value, list | tuple):
                 length = len(cast("list[Any]", value))
-    return Area(region.id, giver, source, length, region.max_items)
+                items = items_of(value)
+    return Area(region.id, giver, source, length, region.max_items, items)
 
 
 def _itemised(

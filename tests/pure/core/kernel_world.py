@@ -38,6 +38,7 @@ from herasys_rt.core.state import Node
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.graph.spec import (
     InputRef,
+    Lit,
     NodeRef,
     NodeSpec,
     WorkflowSpec,
@@ -63,6 +64,9 @@ Given = bytes | tuple[bytes, ...] | None
 
 
 AGENTS_TENANT = "tenant-0"
+
+WRITTEN = (hashlib.sha256(b"\0").digest(),) * MAX_ITEMS
+"""The digests of the items of a list that is written down: they are all 0."""
 
 Part = tuple[str, str, bytes]
 """An item of an output: the operator and tenant that it was computed for, and of what."""
@@ -192,6 +196,8 @@ class Trace:
         items: tuple[bytes, ...] = ()
         if isinstance(over, InputRef):
             items = self.piece.facts[over.name].items
+        elif isinstance(over, Lit):
+            items = WRITTEN
         elif isinstance(over, NodeRef):
             at = spec.index[over.node]
             if spec.nodes[at].region:
@@ -540,9 +546,7 @@ class KernelWorld:
             return tuple(value.digest for value in gathered[at])
         return self.values[dict(item.upstream)[at].digest].items
 
-    def made_of(
-        self, item: WorkItem, node: NodeSpec, begun_s: float, cut_s: float
-    ) -> Made:
+    def made_of(self, item: WorkItem, node: NodeSpec, begun_s: float, cut_s: float) -> Made:
         """What the value of an item is made of."""
         upstream, gathered = dict(item.upstream), dict(item.gathered)
         spec = self.specs[item.spec_id]
@@ -553,6 +557,8 @@ class KernelWorld:
             over = spec.region_index[node.region].items
             facts = facts_of(spec, item.inputs.digest)
             known = facts[over.name].items if isinstance(over, InputRef) else ()
+            if isinstance(over, Lit):
+                known = WRITTEN
             if item.items is not None:
                 known = self.values[item.items.digest].items
             told = known[item.element] if known else b""
