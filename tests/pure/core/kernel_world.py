@@ -75,8 +75,8 @@ Part = tuple[str, str, bytes]
 @dataclass(frozen=True)
 class Made:
     """What a value was made of: ``given`` is per node that the arguments name, in order;
-    ``inputs`` is empty where they do not matter, ``item`` where nobody told it. ``cut_s`` is
-    when it was truncated, infinity when it is whole."""
+    ``inputs`` is empty where they do not matter, ``item`` where nobody told it. ``cut_s``
+    is when it was truncated, infinity when it is whole."""
 
     operator: str
     form: str

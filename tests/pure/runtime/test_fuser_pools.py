@@ -12,16 +12,16 @@ from herasys_rt.dsl import workflow
 from herasys_rt.graph.spec import NodeSpec
 from herasys_rt.messages import PoolFacts
 from herasys_rt.runtime.fuser import pool_of
-from operators import retrieve
+from operators import embed, retrieve
 
 
 @workflow
-def read(question: list[float]):
-    return retrieve(question, collection="docs", top_k=1)
+def read(question: str):
+    return retrieve(embed(question), collection="docs", top_k=1)
 
 
 def node(model: str | None) -> NodeSpec:
-    (found,) = read.spec.nodes
+    found = read.spec.nodes[-1]
     return replace(found, resource="r", verb="v", model=model)
 
 
