@@ -112,8 +112,8 @@ def wait(state: State, node: Node) -> None:
 
 def completed(state: State, node: Node, key: Key | None) -> Listed | None:
     """The completed result that a node may take. A node whose result is kept out of the
-    cache takes none from there either."""
-    if key is None or not node.fragment.plan.options[node.position].cache:
+    cache takes none from there either, nor do those that it is made for."""
+    if key is None or not node.fragment.plan.reuses[node.position]:
         return None
     return state.table.result(key, state.now)
 

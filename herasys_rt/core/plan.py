@@ -65,7 +65,9 @@ class Plan:
     stands at each node's list port.
 
     ``root`` marks nodes a run must not end without: its outputs and its effects.
-    ``pure`` marks those that may fuse when they are signed.
+    ``pure`` marks those that may fuse when they are signed, ``reuses`` those that may take
+    completed results by structure: neither they nor their ancestors are kept out of the
+    cache.
     ``listens`` marks streaming outputs. ``pools`` is None until resolved, and again
     whenever a pool was declared.
     """
@@ -79,6 +81,7 @@ class Plan:
     successors: tuple[tuple[int, ...], ...]
     root: tuple[bool, ...]
     pure: tuple[bool, ...]
+    reuses: tuple[bool, ...]
     effect: tuple[bool, ...]
     listens: tuple[bool, ...]
     options: tuple[NodeOptions, ...]
@@ -135,6 +138,7 @@ def plan_of(spec: WorkflowSpec) -> Plan:
         successors=tuple(tuple(below) for below in successors),
         root=tuple(i in outputs or effect[i] for i in range(count)),
         pure=tuple(_fusible(node) for node in nodes),
+        reuses=_reusing(nodes, asks),
         effect=effect,
         listens=tuple(
             n.streams and i in outputs and region[i] < 0 for i, n in enumerate(nodes)
@@ -227,6 +231,15 @@ def _unknown_model(node: NodeSpec, able: list[Pool]) -> ErrorInfo:
 def _fusible(node: NodeSpec) -> bool:
     """Whether equal nodes may share: pure ones, and sampled ones that opted in."""
     return node.purity == "pure" or (node.purity == "sampled" and node.sample is not None)
+
+
+def _reusing(
+    nodes: tuple[NodeSpec, ...], asks: tuple[tuple[int, ...], ...]
+) -> tuple[bool, ...]:
+    reuses: list[bool] = []
+    for node, above in zip(nodes, asks, strict=True):
+        reuses.append(node.options.cache and all(reuses[parent] for parent in above))
+    return tuple(reuses)
 
 
 def _takes(spec: WorkflowSpec, node: NodeSpec) -> tuple[int, ...]:

@@ -336,7 +336,7 @@ class FuserLoop:
 
 
 def pool_of(node: NodeSpec, pools: Iterable[PoolFacts]) -> PoolFacts | None:
-    """The pool that the kernel lets serve a node (`core.plan.pool_for`), if there is one."""
+    """The pool that the kernel lets serve a node (`core.plan.pool_for`), if there is."""
     fit = [
         pool
         for pool in pools
