@@ -214,24 +214,26 @@ def doubt(state: State, node: Node) -> None:
     on joins, by structure, what its fragment is to make of it."""
     fragment = node.fragment
     plan, nodes = fragment.plan, fragment.nodes
-    met: set[int] = set()
+    if fragment.doubted is None:
+        fragment.doubted = set()
+    doubted, before = fragment.doubted, len(fragment.doubted)
     stack = [node.position]
     while stack:
         for below in plan.successors[stack.pop()]:
             child = nodes[below]
             flight = child.flight
-            if below in met or child.state in FINISHED:
+            if below in doubted or child.state in FINISHED:
                 continue
-            met.add(below)
             if flight is not None:
                 if flight.payload is not None:
                     continue  # It has its inputs from elsewhere.
                 state.table.forget(flight)
                 flight.key = None
+            doubted.add(below)
             stack.append(below)
-    if fragment.keys:
+    if fragment.keys and len(doubted) > before:
         fragment.keys = [
-            None if position in met else key for position, key in enumerate(fragment.keys)
+            None if i in doubted else key for i, key in enumerate(fragment.keys)
         ]
 
 
