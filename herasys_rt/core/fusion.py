@@ -186,14 +186,14 @@ class FusionTable:
         """
         if size > self.max_bytes:
             return None
-        old, result_of = self.completed, self.result
-        found = [e for e in found if e[0] not in old or result_of(e[0], now) is None]
-        if not found:
+        completed, keys = self.completed, list[Key]()
+        entry = Entry(keys, value, size, owner)
+        for key, result in found[:_MOST_KEYS]:
+            if key not in completed or self.result(key, now) is None:
+                completed[key] = Listed(entry, result)
+                keys.append(key)
+        if not keys:
             return None
-        del found[_MOST_KEYS:]
-        entry = Entry([key for key, _ in found], value, size, owner)
-        for key, result in found:
-            self.completed[key] = Listed(entry, result)
         self._ledger.acquire(value)
         self._idle[entry] = None
         self.bytes += size

@@ -296,24 +296,24 @@ def _keep(
     if event.truncated or not flight.options.cache:
         return None
     found: list[tuple[Key, Result]] = []
-    key, seen = flight.value_key, event.revisions
-    if key is not None and (not seen or agree(key, key[1], seen.items())):
+    key, seen, now = flight.value_key, event.revisions, state.now
+    if key is not None and lasts_s > now and (not seen or agree(key, key[1], seen.items())):
         lasting = result
         if not result.exact or result.expires_s != lasts_s:
             lasting = replace(result, exact=True, expires_s=lasts_s)
         found.append((key, lasting))
-    if flight.key is not None and result.exact:
+    if flight.key is not None and result.exact and result.expires_s > now:
         found.append((flight.key, result))
     for claim in flight.claims:
-        if claim.key is not None and claim.result is not None and claim.result.exact:
-            found.append((claim.key, claim.result))
-    found = [(key, each) for key, each in found if each.expires_s > state.now]
+        its = claim.result
+        if claim.key is not None and its is not None and its.exact and its.expires_s > now:
+            found.append((claim.key, its))
     if not found:
         return None
     size = event.value.size + len(event.meta)
     owner = reuse.owner_of(state, flight)
-    entry = state.table.store(found, event.value, size, state.now, owner)
-    if entry is not None:
+    entry = state.table.store(found, event.value, size, now, owner)
+    if entry is not None and state.config.reuse_store:
         for key, lasting in found:
             if key is not flight.value_key and key in entry.keys:
                 reuse.keep(state, key, lasting, owner)
