@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
+from herasys_rt.client.inbox import inbox_for
+from herasys_rt.client.questions import Questions
 from herasys_rt.client.run import Run
 from herasys_rt.core.commands import AcceptRun, FinishFragment, FinishRun, RefuseRun
 from herasys_rt.core.events import SpecRegistered
@@ -23,7 +23,7 @@ from herasys_rt.graph import codec
 from herasys_rt.graph.explain import Explanation
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.ids import new_id
-from herasys_rt.links import Endpoint, Inbox, Outbox, host_identity
+from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import (
     Abandon,
     AgentEnded,
@@ -89,12 +89,9 @@ class Link:
         self._cancelled: set[str] = set()
         self._sent_again: set[str | tuple[str, int]] = set()
         self._welcomed = threading.Event()
-        self._status: dict[str, Any] | None = None
-        self._purges: dict[int, PurgeReply | None] = {}
-        self._purged = 0
-        self._status_came = threading.Condition()
-        self._questions = 0
-        self._answers: dict[int, ExplainReply | None] = {}
+        self._statuses = Questions[StatusReply]()
+        self._explanations = Questions[ExplainReply]()
+        self._purges = Questions[PurgeReply]()
         self._closed = False
         self._gone: ErrorInfo | None = None
         self._heard_s = time.monotonic()
@@ -239,30 +236,27 @@ class Link:
     def status(self, timeout_s: float = 10.0, *, key: str = "") -> dict[str, Any]:
         """The scheduler's status; with the operator's ``key`` of every tenant. Errors:
         `RuntimeStateError`."""
-        with self._status_came:
-            self._check_open()
-            self._status = None
-            self._outbox.send(self._scheduler, StatusRequest(self._id, key))
-            self._status_came.wait_for(
-                lambda: self._status is not None or self._gone is not None, timeout_s
-            )
-            if self._status is None:
-                raise _silent()
-            return self._status
+        self._check_open()
+        reply = self._statuses.ask(
+            lambda question: self._outbox.send(
+                self._scheduler, StatusRequest(self._id, question, key)
+            ),
+            timeout_s,
+        )
+        if reply is None:
+            raise _silent()
+        return reply.status
 
     def explain(self, run_id: str, node: str, timeout_s: float = 10.0) -> Explanation:
         """How a node of a run was signed. Errors: `InputError` for what is not known,
         `RuntimeStateError`."""
-        with self._status_came:
-            self._check_open()
-            self._questions += 1
-            question = self._questions
-            self._outbox.send(self._door, ExplainRequest(self._id, question, run_id, node))
-            self._answers[question] = None
-            self._status_came.wait_for(
-                lambda: self._answers[question] or self._gone is not None, timeout_s
-            )
-            reply = self._answers.pop(question)
+        self._check_open()
+        reply = self._explanations.ask(
+            lambda question: self._outbox.send(
+                self._door, ExplainRequest(self._id, question, run_id, node)
+            ),
+            timeout_s,
+        )
         if reply is None or reply.explanation is None:
             raise _not_explained(reply)
         return reply.explanation
@@ -278,16 +272,14 @@ class Link:
     ) -> PurgeReply:
         """Have completed results forgotten. Errors: `HerasysError` (``not_permitted``),
         `RuntimeStateError`."""
-        with self._status_came:
-            self._check_open()
-            self._purged = number = self._purged + 1
-            self._purges[number] = None
-            request = PurgeRequest(self._id, number, tenant, collection, signature, key)
-            self._outbox.send(self._scheduler, request)
-            self._status_came.wait_for(
-                lambda: self._purges[number] or self._gone is not None, timeout_s
-            )
-            reply = self._purges.pop(number)
+        self._check_open()
+        reply = self._purges.ask(
+            lambda question: self._outbox.send(
+                self._scheduler,
+                PurgeRequest(self._id, question, tenant, collection, signature, key),
+            ),
+            timeout_s,
+        )
         if reply is None:
             raise _silent()
         if reply.error is not None:
@@ -328,9 +320,9 @@ class Link:
             AgentEnded: self.hear,
             Welcome: self._welcome,
             Route: lambda m: self._reroute(m.door),
-            StatusReply: self._status_reply,
-            ExplainReply: self._explain_reply,
-            PurgeReply: self._purge_reply,
+            StatusReply: self._statuses.hear,
+            ExplainReply: self._explanations.hear,
+            PurgeReply: self._purges.hear,
             Pong: lambda _: None,
             Gone: self._runtime_gone,
         }
@@ -464,23 +456,6 @@ class Link:
             for run_id in self._cancelled:
                 self._outbox.post(self._door, Cancel(run_id, self._id))
 
-    def _status_reply(self, message: StatusReply) -> None:
-        with self._status_came:
-            self._status = message.status
-            self._status_came.notify_all()
-
-    def _explain_reply(self, message: ExplainReply) -> None:
-        with self._status_came:
-            if message.question in self._answers:  # else it was given up
-                self._answers[message.question] = message
-                self._status_came.notify_all()
-
-    def _purge_reply(self, message: PurgeReply) -> None:
-        with self._status_came:
-            if message.number in self._purges:
-                self._purges[message.number] = message
-                self._status_came.notify_all()
-
     def _runtime_gone(self, message: Gone) -> None:
         error = ErrorInfo(
             "runtime_state",
@@ -494,8 +469,8 @@ class Link:
             runs, self._runs = list(self._runs.values()), {}
         for run in runs:
             run.fail(error)
-        with self._status_came:
-            self._status_came.notify_all()
+        for questions in (self._statuses, self._explanations, self._purges):
+            questions.end()
 
     # --- the end --------------------------------------------------------------------
     def close(self) -> None:
@@ -538,28 +513,3 @@ def _silent() -> RuntimeStateError:
         "the scheduler does not answer",
         hint="`herasys down` and `herasys up` start afresh.",
     )
-
-
-def inbox_for(scheduler: Endpoint, name: str, kind: Any) -> Inbox[Any]:
-    """An inbox that everybody reaches who reaches the scheduler.
-
-    Its socket is beside the scheduler's, so that it is gone with the runtime at the
-    latest.
-    """
-    tcp_host = _tcp_host(scheduler)
-    if scheduler.host == host_identity():
-        folder = Path(scheduler.ipc.removeprefix("ipc://")).parent
-        return Inbox(folder, name, kind, tcp_host=tcp_host)
-    return Inbox(Path(tempfile.gettempdir()), f"herasys-{name}", kind, tcp_host=tcp_host)
-
-
-def _tcp_host(scheduler: Endpoint) -> str:
-    """The interface to listen on when the runtime spans hosts: the one that leads there."""
-    if not scheduler.tcp:
-        return ""
-    import socket
-
-    host, port = scheduler.tcp.removeprefix("tcp://").rsplit(":", 1)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, int(port)))
-        return probe.getsockname()[0]
