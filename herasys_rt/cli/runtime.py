@@ -58,7 +58,7 @@ def purge_cache(
 
 def connect(config: Config | None, tenant: str | None, progress: Progress) -> Client:
     """A client of the background runtime, or of a private one that ends with it."""
-    from herasys_rt.client.client import connect as connect_
+    from herasys_rt.client.connecting import connect as connect_
 
     if tenant is None:
         return connect_(config, on_progress=progress)
