@@ -15,7 +15,8 @@ from herasys_rt.errors import HerasysError
 from herasys_rt.messages import StoreFacts
 from herasys_rt.runtime.lifetimes import moment_now
 from herasys_rt.runtime.objects import ValueStore
-from herasys_rt.runtime.reuse_store import Found, Kept, ReuseStore
+from herasys_rt.runtime.results_file import Kept
+from herasys_rt.runtime.reuse_store import Found, ReuseStore
 
 log = logging.getLogger(__name__)
 

@@ -561,7 +561,7 @@ def test_inputs_of_map_are_inputs_and_never_options(start_runtime, hand_engine):
 def test_leaving_map_does_not_wait_for_an_input_that_never_comes(
     start_runtime, hand_engine, monkeypatch
 ):
-    from herasys_rt.client import client as module
+    from herasys_rt.client import window as module
 
     monkeypatch.setattr(module, "_FEEDER_PATIENCE_S", 0.05)
     engine = hand_engine()

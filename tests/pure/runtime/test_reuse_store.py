@@ -16,9 +16,10 @@ import pytest
 from herasys_rt.core.commands import DropKept
 from herasys_rt.core.values import Value
 from herasys_rt.errors import EnvironmentFaultError
-from herasys_rt.runtime import reuse_store
+from herasys_rt.runtime import results_file, reuse_store
 from herasys_rt.runtime.lifetimes import Moment
-from herasys_rt.runtime.reuse_store import Kept, ReuseStore
+from herasys_rt.runtime.results_file import Kept
+from herasys_rt.runtime.reuse_store import ReuseStore
 
 BEGUN = Moment("boot", 0.0, 0.0)
 
@@ -264,7 +265,7 @@ def test_results_of_another_version_are_not_taken(
     store = machine.open()
     keep(store, "a")
     store.close()
-    monkeypatch.setattr(reuse_store, "__version__", "0.0.0")
+    monkeypatch.setattr(results_file, "__version__", "0.0.0")
     assert names(machine.open(), "a") == []
 
 
