@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from herasys_rt.core.state import Flight, Instance
+    from herasys_rt.core.instances import Instance
+    from herasys_rt.core.state import Flight
 
 
 class LeastLoaded:
