@@ -8,11 +8,11 @@ from herasys_rt.core.state import State, open_fragments
 def counters(state: State) -> dict[str, dict[str, int] | dict[str, dict[str, int]]]:
     """What happened and what is there, for status output; plain counts and bytes.
 
-    ``nodes``: the accounting of `totals.Totals` and ``unfinished`` (nodes of active runs), so
-    that submitted is always the sum of executed, fused, reused, skipped, cancelled and
-    unfinished. ``runs`` by status, ``fragments`` (an agent's) too. ``reuse`` and
-    ``events``. ``pools``: by name, flights queued and running, instances, slots and idle
-    slots.
+    ``nodes``: the accounting of `totals.Totals` and ``unfinished`` (nodes of active
+    runs), so that submitted is always the sum of executed, fused, reused, skipped,
+    cancelled and unfinished. ``runs`` by status, ``fragments`` (an agent's) too. ``reuse``
+    and ``events``. ``pools``: by name, flights queued and running, instances, slots and
+    idle slots.
     """
     totals = state.totals
     return {

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from herasys_rt.core.commands import DropKept
+from herasys_rt.core.reuse import chosen_by
 from herasys_rt.errors import HerasysError
 from herasys_rt.messages import StoreFacts
 from herasys_rt.runtime.lifetimes import Moment, left_s, moment_now
@@ -180,19 +181,15 @@ class ReuseStore:
 
     def _taken_out(self, drop: DropKept) -> set[bytes]:
         """Take what a purge means out of the index; gives what it was."""
-        chosen = {
+        chosen = chosen_by(drop)
+        taken = {
             signature
             for signature, row in self._rows.items()
-            if drop.tenant in (None, row.kept.tenant)
-            and drop.signature in (b"", signature)
-            and (
-                drop.collection is None
-                or any(name == drop.collection for name, _ in row.kept.revisions)
-            )
+            if chosen((signature, row.kept.revisions), row.kept.tenant)
         }
-        for signature in chosen:
+        for signature in taken:
             self._bytes -= self._rows.pop(signature).size
-        return chosen
+        return taken
 
     def _read(self, signature: bytes, rest_s: float) -> Found | None:
         """What the file has, when it is whole."""
