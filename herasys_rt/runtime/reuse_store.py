@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from herasys_rt.core.commands import DropKept
+from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.reuse import chosen_by
 from herasys_rt.errors import HerasysError
 from herasys_rt.messages import StoreFacts
@@ -135,24 +135,27 @@ class ReuseStore:
         self._post(_Touch(signature))
         return found
 
-    def keep(
-        self,
-        signature: bytes,
-        kept: Kept,
-        meta: bytes,
-        generation: int,
-        read: Callable[[], bytes],
-    ) -> None:
-        """Write a result when there is time; ``read`` gives its bytes, in another thread.
-        ``kept.since`` is set here."""
-        size = kept.value.size + len(meta)
+    def keep(self, result: KeepResult, read: Callable[[], bytes]) -> None:
+        """Write a result when there is time; ``read`` gives the bytes of its value, in
+        another thread."""
+        size = result.value.size + len(result.meta)
         too_much = self._queued_bytes + size > _QUEUED_BYTES
         if too_much or size > min(LARGEST_BYTES, self._max_bytes):
             self._facts["left_out"] += 1
             return
-        bare = msgspec.structs.replace(kept.value, inline=None, place="")
-        kept = msgspec.structs.replace(kept, value=bare, since=self._now())
-        self._post(_Keep(signature, kept, meta, generation, read, size))
+        kept = Kept(
+            value=msgspec.structs.replace(result.value, inline=None, place=""),
+            revisions=result.revisions,
+            tenant=result.tenant,
+            operator=result.operator,
+            ttl_s=result.ttl_s,
+            since=self._now(),
+            run_s=result.run_s,
+            tokens=result.tokens,
+        )
+        self._post(
+            _Keep(result.signature, kept, result.meta, result.generation, read, size)
+        )
 
     def purge(self, drop: DropKept, done: Callable[[int], None]) -> None:
         """Find none of these results any more, at once; ``done`` hears, from another
