@@ -31,7 +31,8 @@ from operators import embed, generate, retrieve
 def chain(question: str):
     """Three nodes, one after the other, each on a pool of its own."""
     found = retrieve(embed(question), collection="none", top_k=1)
-    return generate("{found}", found=found, max_tokens=1)
+    # The question again: what a modelled search finds is always equal.
+    return generate("{question}\n{found}", question=question, found=found, max_tokens=1)
 
 
 def modelled_config() -> Config:

@@ -203,6 +203,34 @@ def capture(state: State, feeder: Node) -> None:
                 prune(state, node)
 
 
+def doubt(state: State, node: Node) -> None:
+    """What a node gives is not what structural keys mean by it: nobody who comes from now
+    on joins, by structure, what its fragment is to make of it."""
+    fragment = node.fragment
+    plan, nodes = fragment.plan, fragment.nodes
+    if fragment.doubted is None:
+        fragment.doubted = set()
+    doubted, before = fragment.doubted, len(fragment.doubted)
+    stack = [node.position]
+    while stack:
+        for below in plan.successors[stack.pop()]:
+            child = nodes[below]
+            flight = child.flight
+            if below in doubted or child.state in FINISHED:
+                continue
+            if flight is not None:
+                if flight.payload is not None:
+                    continue  # It has its inputs from elsewhere.
+                state.table.forget(flight)
+                flight.key = None
+            doubted.add(below)
+            stack.append(below)
+    if fragment.keys and len(doubted) > before:
+        fragment.keys = [
+            None if i in doubted else key for i, key in enumerate(fragment.keys)
+        ]
+
+
 def prune(state: State, fed: Node) -> None:
     """Let go of ancestors that nobody needs now that ``fed`` needs no inputs any more."""
     stack = [fed]

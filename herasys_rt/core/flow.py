@@ -21,6 +21,8 @@ def spread(state: State, news: list[Node]) -> None:
     """Tell the successors of nodes that ended or were decided, and theirs, as far as it
     goes."""
     for node in news:  # grows while it is read
+        if node.result is not None and not node.result.exact:
+            flights.doubt(state, node)
         if node.fragment.plan.flat:
             feed(state, node)
         else:
@@ -110,8 +112,8 @@ def wait(state: State, node: Node) -> None:
 
 def completed(state: State, node: Node, key: Key | None) -> Listed | None:
     """The completed result that a node may take. A node whose result is kept out of the
-    cache takes none from there either."""
-    if key is None or not node.fragment.plan.options[node.position].cache:
+    cache takes none from there either, nor do those that it is made for."""
+    if key is None or not node.fragment.plan.reuses[node.position]:
         return None
     return state.table.result(key, state.now)
 

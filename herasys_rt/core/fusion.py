@@ -36,10 +36,10 @@ by structure."""
 class Result:
     """How a flight ended, shared by all its members that came with equal claims.
 
-    ``exact`` says that everything it was made from had the revisions its key names;
-    ``expires_s`` is when it stops being reusable (infinity: never). ``value`` is None
-    when there is none: the flight failed, or its leader left after the start. ``tokens``
-    is how many it took, in and out, where there are such.
+    ``exact`` says that it is whole, and that everything it was made from is and had the
+    revisions its key names; ``expires_s`` is when it stops being reusable (infinity:
+    never). ``value`` is None when there is none: the flight failed, or its leader left
+    after the start. ``tokens`` is how many it took, in and out, where there are such.
     """
 
     value: Value | None

@@ -55,6 +55,7 @@ def _take(state: State, flight: Flight, key: Key, listed: Listed) -> None:
     if (
         own is not None
         and result.exact
+        and result.expires_s > state.now
         and table.also(listed.entry, own, result, state.now)
     ):
         reuse.keep(state, own, result, listed.entry.owner)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from herasys_rt.core import borrowing, ends, flights, flow, remaining, reuse
 from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished, ItemStarted
 from herasys_rt.core.fusion import Entry, Key, Result, agree
-from herasys_rt.core.state import Flight, State
+from herasys_rt.core.state import Flight, Node, State
 from herasys_rt.core.timers import clear_timer, delay_s, set_timer
 from herasys_rt.core.transitions import move
 from herasys_rt.errors import ErrorInfo
@@ -81,7 +81,7 @@ def item_finished(state: State, event: ItemFinished) -> None:
         state.ledger.discard(event.value)
     for node in members:
         move(node, "succeeded", state.now)
-        node.result = node.claim.result if node.claim is not None else result
+        node.result = _share(state, node, result)
         state.ledger.acquire(event.value)
         if entry is not None:
             node.entry = entry
@@ -255,12 +255,13 @@ def _expiry(state: State, flight: Flight) -> float:
 
 def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) -> Result:
     """The result for the flight's own members; sets the others' in their claims."""
-    payload, seen = flight.payload, event.revisions
+    payload, seen, whole = flight.payload, event.revisions, not event.truncated
     assert payload is not None
     result = Result(
         value=event.value,
         meta=event.meta,
-        exact=payload.exact
+        exact=whole
+        and payload.exact
         and (not seen or agree(flight.key, flight.revisions, seen.items())),
         expires_s=min(payload.expires_s, lasts_s),
         instance=instance,
@@ -272,17 +273,26 @@ def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) 
     for claim in flight.claims:
         claim.result = replace(
             result,
-            exact=claim.exact and claim.agrees(seen.items()),
+            exact=whole and claim.exact and claim.agrees(seen.items()),
             expires_s=min(claim.expires_s, lasts_s),
         )
     return result
+
+
+def _share(state: State, node: Node, result: Result) -> Result:
+    """A member's own result: by its claim, and over at once when it is not to be cached."""
+    if node.claim is not None and node.claim.result is not None:
+        result = node.claim.result
+    if node.fragment.plan.options[node.position].cache:
+        return result
+    return replace(result, expires_s=state.now)
 
 
 def _keep(
     state: State, flight: Flight, event: ItemFinished, result: Result, lasts_s: float
 ) -> Entry | None:
     """Put a successful, complete result into the reuse table under each of the flight's
-    keys for which it is exact."""
+    keys for which it is exact and not over already."""
     if event.truncated or not flight.options.cache:
         return None
     found: list[tuple[Key, Result]] = []
@@ -297,6 +307,7 @@ def _keep(
     for claim in flight.claims:
         if claim.key is not None and claim.result is not None and claim.result.exact:
             found.append((claim.key, claim.result))
+    found = [(key, each) for key, each in found if each.expires_s > state.now]
     if not found:
         return None
     size = event.value.size + len(event.meta)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from herasys_rt.core.lists import ListSource, list_source
 from herasys_rt.core.needs import Needs, conditions_on_items, needs_of
 from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.facts import items_of
 from herasys_rt.graph.spec import (
     Arg,
     InputRef,
@@ -37,6 +38,7 @@ class Area(NamedTuple):
 
     Of ``giver`` (position of a node, or -1), ``source`` (name of an input, or ``""``)
     and ``length`` (of a literal; -1 when that is no list) the first that is set counts.
+    ``items`` are the digests of a literal's items, if they have any.
     """
 
     id: str
@@ -44,6 +46,7 @@ class Area(NamedTuple):
     source: str
     length: int
     max_items: int
+    items: tuple[bytes, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +65,9 @@ class Plan:
     stands at each node's list port.
 
     ``root`` marks nodes a run must not end without: its outputs and its effects.
-    ``pure`` marks those that may fuse when they are signed.
+    ``pure`` marks those that may fuse when they are signed, ``reuses`` those that may take
+    completed results by structure: neither they nor their ancestors are kept out of the
+    cache.
     ``listens`` marks streaming outputs. ``pools`` is None until resolved, and again
     whenever a pool was declared.
     """
@@ -76,6 +81,7 @@ class Plan:
     successors: tuple[tuple[int, ...], ...]
     root: tuple[bool, ...]
     pure: tuple[bool, ...]
+    reuses: tuple[bool, ...]
     effect: tuple[bool, ...]
     listens: tuple[bool, ...]
     options: tuple[NodeOptions, ...]
@@ -132,6 +138,7 @@ def plan_of(spec: WorkflowSpec) -> Plan:
         successors=tuple(tuple(below) for below in successors),
         root=tuple(i in outputs or effect[i] for i in range(count)),
         pure=tuple(_fusible(node) for node in nodes),
+        reuses=_reusing(nodes, asks),
         effect=effect,
         listens=tuple(
             n.streams and i in outputs and region[i] < 0 for i, n in enumerate(nodes)
@@ -226,6 +233,15 @@ def _fusible(node: NodeSpec) -> bool:
     return node.purity == "pure" or (node.purity == "sampled" and node.sample is not None)
 
 
+def _reusing(
+    nodes: tuple[NodeSpec, ...], asks: tuple[tuple[int, ...], ...]
+) -> tuple[bool, ...]:
+    reuses: list[bool] = []
+    for node, above in zip(nodes, asks, strict=True):
+        reuses.append(node.options.cache and all(reuses[parent] for parent in above))
+    return tuple(reuses)
+
+
 def _takes(spec: WorkflowSpec, node: NodeSpec) -> tuple[int, ...]:
     """Positions of the nodes that a node's arguments name, in order, once each."""
     return tuple(dict.fromkeys(spec.index[ref.node] for ref in node_refs(node.args)))
@@ -237,6 +253,7 @@ def _with(giver: int, parents: tuple[int, ...]) -> tuple[int, ...]:
 
 def _area(spec: WorkflowSpec, region: Region) -> Area:
     giver, source, length = -1, "", -1
+    items: tuple[bytes, ...] = ()
     match region.items:
         case NodeRef(node):
             giver = spec.index[node]
@@ -245,7 +262,8 @@ def _area(spec: WorkflowSpec, region: Region) -> Area:
         case Lit(value):
             if isinstance(value, list | tuple):
                 length = len(cast("list[Any]", value))
-    return Area(region.id, giver, source, length, region.max_items)
+                items = items_of(value)
+    return Area(region.id, giver, source, length, region.max_items, items)
 
 
 def _itemised(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from herasys_rt.core import borrowing
+from herasys_rt.core import borrowing, flights
 from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.events import CachePurged, Hint
 from herasys_rt.core.fusion import Key, Owner, Result
@@ -97,16 +97,12 @@ def purge(state: State, event: CachePurged) -> None:
     stale = _conceal_items(state, event, digests)
     for flight in state.flights.values():
         payload = flight.payload
-        picked = flight in stale or _is_picked(flight, chosen)
-        if picked:
-            state.table.forget(flight)
-            flight.key = flight.value_key = None
-            for claim in flight.claims:
-                claim.key = None
-        if payload is not None and (picked or not digests.isdisjoint(_taken(payload))):
-            payload.exact = False
-            for claim in flight.claims:
-                claim.exact = False
+        if (
+            flight in stale
+            or _is_picked(flight, chosen)
+            or (payload is not None and not digests.isdisjoint(_taken(payload)))
+        ):
+            _conceal(state, flight)
     for fragment in open_fragments(state):
         tenant = fragment.run.tenant
         fragment.keys = [
@@ -115,6 +111,7 @@ def purge(state: State, event: CachePurged) -> None:
         for node in fragment.counted():
             if node.entry in gone and node.result is not None:
                 node.result.exact = False
+                flights.doubt(state, node)
     if state.config.reuse_store:
         state.out.append(
             DropKept(
@@ -174,6 +171,18 @@ def ttl_s(state: State, flight: Flight) -> float:
     """For how long a flight's result may be reused: what its node says, else its verb."""
     own = flight.options.cache_ttl_s
     return state.config.reuse_ttl_s.get(flight.verb, FOREVER) if own is None else own
+
+
+def _conceal(state: State, flight: Flight) -> None:
+    """Let nobody find a flight, or join what its members' fragments make of its result."""
+    state.table.forget(flight)
+    flight.key = flight.value_key = None
+    if flight.payload is not None:
+        flight.payload.exact = False
+    for claim in flight.claims:
+        claim.key, claim.exact = None, False
+    for node in flight.members.values():
+        flights.doubt(state, node)
 
 
 def _is_picked(flight: Flight, chosen: Callable[[Key, str], bool]) -> bool:

@@ -125,7 +125,7 @@ class Fragment:
     ``own_collections`` are what keys by value are made with, ``item_seeds`` what keys of
     items are made with, empty where there are none. ``parents`` are the ids of the nodes
     that an agent's values came from. ``kv_tokens`` are predicted by position, or nothing
-    is.
+    is. ``doubted`` are the positions that `flights.doubt` has been at.
     """
 
     run: Run
@@ -145,6 +145,7 @@ class Fragment:
     size: int = 0
     open: int = 0
     active: bool = True
+    doubted: set[int] | None = None
 
     def counted(self) -> list[Node]:
         """Every node that has a record, in the order of records."""

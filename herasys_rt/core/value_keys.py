@@ -73,7 +73,7 @@ def _item(node: Node, payload: Payload) -> bytes | None:
         return payload.item.digest
     fragment = node.fragment
     area = fragment.plan.areas[fragment.plan.region[node.position]]
-    digests: tuple[bytes, ...] = ()
+    digests = area.items
     if area.giver >= 0:
         result = fragment.nodes[area.giver].result
         if result is not None and result.value is not None:

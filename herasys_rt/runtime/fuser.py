@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from herasys_rt.core.commands import DropKept, FinishFragment, KeepResult, RefuseRun
@@ -329,11 +329,18 @@ class FuserLoop:
         While nobody has told, it is equal to itself and to nothing that is kept for
         later: whoever serves then may be another one.
         """
-        for pool in self._pools:
-            if pool.resource == node.resource and (
-                node.model in pool.names
-                if node.model is not None
-                else pool.default or not pool.names
-            ):
-                return f"{pool.pool}:{pool.fingerprint or self._unknown}"
-        return f"{self._unknown}:{node.model}"
+        pool = pool_of(node, self._pools)
+        if pool is None:
+            return f"{self._unknown}:{node.model}"
+        return f"{pool.pool}:{pool.fingerprint or self._unknown}"
+
+
+def pool_of(node: NodeSpec, pools: Iterable[PoolFacts]) -> PoolFacts | None:
+    """The pool that the kernel lets serve a node (`core.plan.pool_for`), if there is."""
+    fit = [
+        pool
+        for pool in pools
+        if pool.resource == node.resource
+        and (node.model is None or node.model in pool.names)
+    ]
+    return next(iter([pool for pool in fit if pool.default] or fit), None)

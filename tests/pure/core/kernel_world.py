@@ -38,6 +38,7 @@ from herasys_rt.core.state import Node
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.graph.spec import (
     InputRef,
+    Lit,
     NodeRef,
     NodeSpec,
     WorkflowSpec,
@@ -64,6 +65,9 @@ Given = bytes | tuple[bytes, ...] | None
 
 AGENTS_TENANT = "tenant-0"
 
+WRITTEN = (hashlib.sha256(b"\0").digest(),) * MAX_ITEMS
+"""The digests of the items of a list that is written down: they are all 0."""
+
 Part = tuple[str, str, bytes]
 """An item of an output: the operator and tenant that it was computed for, and of what."""
 
@@ -71,7 +75,8 @@ Part = tuple[str, str, bytes]
 @dataclass(frozen=True)
 class Made:
     """What a value was made of: ``given`` is per node that the arguments name, in order;
-    ``inputs`` is empty where they do not matter, ``item`` where nobody told it."""
+    ``inputs`` is empty where they do not matter, ``item`` where nobody told it. ``cut_s``
+    is when it was truncated, infinity when it is whole."""
 
     operator: str
     form: str
@@ -85,6 +90,7 @@ class Made:
     all_inputs: bytes
     revision: int
     begun_s: float
+    cut_s: float
 
 
 @dataclass
@@ -105,9 +111,10 @@ class Piece:
     spec: WorkflowSpec
     inputs: Value
     known_revision: int
+    purged_s: float = 0.0
+    begun_s: float = 0.0
     ends: list[str] = field(default_factory=list[str])
     nodes: tuple[NodeRecord, ...] = ()
-    purged_s: float = 0.0
 
     @property
     def facts(self) -> dict[str, Fact]:
@@ -164,6 +171,7 @@ class Trace:
             and made.inputs == (piece.inputs.digest if takes_inputs(node) else b"")
             and made.revision >= piece.known_revision
             and made.begun_s >= piece.purged_s
+            and made.cut_s >= piece.begun_s
             and (node.purity == "pure" or made.run_id == self.run_id)
             and all(
                 self._given(node, at, element, given)
@@ -188,6 +196,8 @@ class Trace:
         items: tuple[bytes, ...] = ()
         if isinstance(over, InputRef):
             items = self.piece.facts[over.name].items
+        elif isinstance(over, Lit):
+            items = WRITTEN
         elif isinstance(over, NodeRef):
             at = spec.index[over.node]
             if spec.nodes[at].region:
@@ -401,7 +411,7 @@ class KernelWorld:
 
     def submit_event(self, event: ev.RunSubmitted, spec: WorkflowSpec) -> list[Command]:
         run_id, inputs = event.run_id, event.inputs
-        piece = Piece(spec, inputs, self.known_revision, purged_s=self.purged_s)
+        piece = Piece(spec, inputs, self.known_revision, self.purged_s, self.now)
         run = ModelRun(event.priority, self.count, {0: piece})
         self.runs[run_id] = run
         if event.deadline_s is not None:
@@ -426,7 +436,7 @@ class KernelWorld:
         digest = f"salt-{salt}".encode()
         inputs = Value(digest, 4, b"salt") if how % 5 else self.new_place(digest)
         run = self.runs[run_id]
-        piece = Piece(spec, inputs, self.known_revision, purged_s=self.purged_s)
+        piece = Piece(spec, inputs, self.known_revision, self.purged_s, self.now)
         run.pieces[number] = piece
         whose = f"{AGENTS_TENANT}/{digest.decode()}"
         signatures = signatures_of(spec, whose, f"{run_id}/{number}")
@@ -467,11 +477,11 @@ class KernelWorld:
             self.known_revision = max(self.known_revision, self.revision)
         lent = item.shared.lenders if item.shared is not None else ()
         begun_s = min(at.begun_s, *[self.since[value.digest] for value in lent], math.inf)
-        made = self.made_of(item, node, begun_s)
+        truncated = how % 4 == 1
+        made = self.made_of(item, node, begun_s, self.now if truncated else math.inf)
         content = str(how // 7 % 4)  # what others' values are too
         if how % 5 < 2:
             content = f"{item.flight}/{item.attempt}/{made}"
-        truncated = how % 4 == 1
         parts = () if truncated else self.assembled(item, node)
         if item.shared is not None:
             content = f"{parts or made}"
@@ -536,7 +546,7 @@ class KernelWorld:
             return tuple(value.digest for value in gathered[at])
         return self.values[dict(item.upstream)[at].digest].items
 
-    def made_of(self, item: WorkItem, node: NodeSpec, begun_s: float) -> Made:
+    def made_of(self, item: WorkItem, node: NodeSpec, begun_s: float, cut_s: float) -> Made:
         """What the value of an item is made of."""
         upstream, gathered = dict(item.upstream), dict(item.gathered)
         spec = self.specs[item.spec_id]
@@ -547,6 +557,8 @@ class KernelWorld:
             over = spec.region_index[node.region].items
             facts = facts_of(spec, item.inputs.digest)
             known = facts[over.name].items if isinstance(over, InputRef) else ()
+            if isinstance(over, Lit):
+                known = WRITTEN
             if item.items is not None:
                 known = self.values[item.items.digest].items
             told = known[item.element] if known else b""
@@ -563,6 +575,7 @@ class KernelWorld:
             item.inputs.digest,
             self.revision if node.verb == "pg.search" else 1_000_000,
             begun_s,
+            cut_s,
         )
 
     def ends_item(self, at: Started) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from herasys_rt.core.commands import AcceptRun, FinishRun
 from herasys_rt.core.events import CollectionChanged
 from herasys_rt.core.kernel import KernelConfig, counters
+from herasys_rt.graph.spec import NodeOptions
 from tests.pure.core.kernel_lab import (
     BROKEN,
     Lab,
@@ -191,27 +192,29 @@ def test_a_result_that_outran_its_abort_is_reused() -> None:
 
 def test_a_waiting_flight_is_fed_by_whichever_member_has_its_inputs_first() -> None:
     lab = Lab(slots=2)
-    spec = spec_of("x embed", "y search", "a llm x y")
+    fresh = {"x": NodeOptions(cache=False)}
+    spec = spec_of("x embed", "y search", "a llm x y", options=fresh)
     lab.submit("r1", spec)
     x1, y1 = lab.running()
-    lab.finish(x1, inline(b"cut"), truncated=True)
+    lab.finish(x1, inline(b"first"))
     lab.submit("r2", spec)
     x2 = lab.running()[-1]
-    assert x2.flight not in (x1.flight, y1.flight), "a truncated result is not shared"
+    assert x2.flight not in (x1.flight, y1.flight), "its result is not shared"
     lab.cancel("r1")
     lab.finish(y1, inline(b"y"))
-    answer = item(lab.finish(x2, inline(b"whole")))
-    assert answer.upstream == ((0, inline(b"whole")), (1, inline(b"y")))
+    answer = item(lab.finish(x2, inline(b"second")))
+    assert answer.upstream == ((0, inline(b"second")), (1, inline(b"y")))
     assert (answer.run_id, answer.inputs) == ("r2", inline(b"same"))
 
 
 def test_ancestors_nobody_needs_any_more_are_stopped_when_another_member_feeds() -> None:
     lab = Lab(slots=2)
-    spec = spec_of("p embed", "x embed p", "y search", "a llm x y")
+    fresh = {"x": NodeOptions(cache=False)}
+    spec = spec_of("p embed", "x embed p", "y search", "a llm x y", options=fresh)
     lab.submit("r1", spec)
     p1, y1 = lab.running()
     x1 = item(lab.finish(p1))
-    lab.finish(x1, truncated=True)
+    lab.finish(x1)
     lab.submit("r2", spec)
     x2 = lab.running()[-1]
     out = lab.finish(y1)
@@ -262,6 +265,19 @@ def test_a_truncated_result_still_serves_the_runs_that_share_its_flight() -> Non
     assert len(only(lab.finish(started, truncated=True), FinishRun)) == 2
 
 
+def test_what_is_made_of_a_truncated_result_is_neither_kept_nor_joined_later() -> None:
+    """Known fault 24, one node on."""
+    lab = Lab(slots=4)
+    spec = spec_of("a llm", "b embed a")
+    below = item(lab.finish(item(lab.submit("r1", spec)), inline(b"cut"), truncated=True))
+    whole = item(lab.submit("r2", spec))
+    assert whole.node == 0, "what was made of the cut text is not this run's"
+    lab.finish(below, inline(b"of a cut text"))
+    assert items(lab.submit("r3", spec)) == [], "the whole text is under way"
+    lab.finish(item(lab.finish(whole)), inline(b"of a whole text"))
+    assert ended(lab.submit("r4", spec)).outputs == ((1, inline(b"of a whole text")),)
+
+
 def test_after_a_collection_changed_earlier_results_are_not_reused() -> None:
     """Known fault 25."""
     lab = Lab(slots=2)
@@ -300,6 +316,16 @@ def test_a_result_of_another_revision_than_its_key_is_not_reused_nor_what_follow
     again = item(lab.submit("r2", rag, collections=reads))
     lab.finish(item(lab.finish(again, revisions={"docs": 5})))
     assert len(lab.state.table.completed) == 2
+
+
+def test_what_was_made_of_another_revision_than_its_key_is_not_joined_later() -> None:
+    lab = Lab(slots=4)
+    rag = spec_of("s search", "a llm s")
+    reads = (("docs",), ("docs",))
+    lab.send(CollectionChanged("docs", 5))
+    search = item(lab.submit("r1", rag, collections=reads))
+    lab.finish(search, revisions={"docs": 4})
+    assert item(lab.submit("r2", rag, collections=reads)).node == 0
 
 
 def test_results_expire_by_verb_and_with_what_they_were_made_of() -> None:

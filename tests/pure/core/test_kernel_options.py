@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from herasys_rt.core.commands import AbortItem, Command, FinishRun, StartBatch, WakeAt
+from herasys_rt.core.commands import (
+    AbortItem,
+    Command,
+    FinishRun,
+    KeepResult,
+    StartBatch,
+    WakeAt,
+)
 from herasys_rt.core.events import PoolFailed, TimePassed
 from herasys_rt.core.kernel import KernelConfig, counters
 from herasys_rt.errors import ErrorInfo
@@ -371,6 +378,27 @@ def test_a_result_that_is_not_to_be_cached_is_neither_kept_nor_taken_from_there(
     assert not lab.state.table.completed
     lab.finish(item(lab.submit("r2", ANSWER)))
     assert len(items(lab.submit("r3", answer_with(cache=False)))) == 1
+
+
+def test_what_is_made_of_a_result_that_is_not_cached_is_made_anew() -> None:
+    """Also where somebody else's workflow keeps what this one wants anew."""
+    private = spec_of("s search", "a llm s", options={"s": NodeOptions(cache=False)})
+    public = spec_of("s search", "a llm s", name="public")
+    lab = Lab(KernelConfig(reuse_store=True))
+    for run_id, spec in (("r1", private), ("r2", private), ("r3", public)):
+        answer = item(lab.finish(item(lab.submit(run_id, spec))))
+        assert bool(only(lab.finish(answer), KeepResult)) == (spec is public)
+    assert item(lab.submit("r4", private)).node == 0
+    lab.finish_all()
+    assert ended(lab.submit("r5", public)).nodes[1].reused
+
+
+def test_a_result_that_is_over_when_it_comes_is_not_kept() -> None:
+    lab = Lab(KernelConfig(reuse_store=True, reuse_ttl_s={"pg.search": 5.0}))
+    answer = item(lab.finish(item(lab.submit("r1", spec_of("s search", "a llm s")))))
+    lab.pass_time(5.0)
+    assert only(lab.finish(answer), KeepResult) == []
+    assert counters(lab.state)["reuse"]["entries"] == 1, "the search, until it is looked up"
 
 
 def test_nodes_that_are_not_cached_still_share_work_under_way() -> None:

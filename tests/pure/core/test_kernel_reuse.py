@@ -139,6 +139,34 @@ def test_nothing_that_is_made_of_purged_results_is_kept() -> None:
     ]
 
 
+@pytest.mark.parametrize("stage", ["waits", "is at work", "is open"])
+def test_who_comes_after_a_purge_does_not_join_what_is_made_of_its_results(
+    stage: str,
+) -> None:
+    """Of the purged result itself, or of what its flight gives: by signature."""
+    lab = Lab(slots=4)
+    spec = {
+        "waits": spec_of("s search", "p embed", "a llm s p"),
+        "is at work": spec_of("s search", "a llm s"),
+        "is open": spec_of("s search", "p embed", "a llm s if=p"),
+    }[stage]
+    search = signatures_of(spec, "same", "")[0]
+    first, *beside = items(lab.submit("r1", spec))
+    lab.finish(first, inline(b"old"))
+    lab.send(CachePurged(signature=search))
+    again = item(lab.submit("r2", spec))
+    assert again.node == 0
+    for work in beside:
+        lab.finish(work)
+    (answer,) = [work for work in lab.running() if work.run_id == "r1"]
+    lab.finish(answer, inline(b"of old"))
+    lab.finish(item(lab.finish(again, inline(b"new"))), inline(b"of new"))
+    first_end, second_end = only(lab.log, FinishRun)
+    assert first_end.outputs[0][1] == inline(b"of old")
+    assert second_end.outputs[0][1] == inline(b"of new")
+    assert ended(lab.submit("r3", spec)).outputs == second_end.outputs
+
+
 def test_who_holds_a_purged_result_keeps_it_to_the_end() -> None:
     lab = Lab()
     lab.submit("r1", RAG)

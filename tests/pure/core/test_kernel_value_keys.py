@@ -557,6 +557,17 @@ def test_overlapping_lists_of_different_runs_share_their_equal_items() -> None:
     assert lab.nodes() == {"submitted": 6, "executed": 5, "fused": 1}
 
 
+def test_elements_of_lists_that_were_written_down_share_their_equal_items() -> None:
+    lab = lab_of()
+    spec = spec_of("e embed % in=r", regions={"r": 3})
+    other = spec_of("e embed % in=r", regions={"r": 2}, name="other")
+    started = item(lab.submit("r1", spec))  # its items are all 0
+    assert items(lab.submit("r2", other, "another input")) == []
+    first, second = only(lab.finish(started), FinishRun)
+    assert [node.fused_into for node in first.nodes] == ["", "r1/e[0]", "r1/e[0]"]
+    assert [node.fused_into for node in second.nodes] == ["r1/e[0]"] * 2
+
+
 def test_elements_whose_items_nobody_knows_share_nothing() -> None:
     lab = lab_of(slots=8)
     spec = spec_of("e embed % in=r", "a rerank e", regions={"r": "$xs"})
