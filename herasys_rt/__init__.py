@@ -22,8 +22,8 @@ _HOMES = {
     "all_of": "herasys_rt.dsl",
     "any_of": "herasys_rt.dsl",
     "as_text": "herasys_rt.dsl",
-    "connect": "herasys_rt.client.client",
-    "connect_async": "herasys_rt.client.client",
+    "connect": "herasys_rt.client.connecting",
+    "connect_async": "herasys_rt.client.connecting",
     "contains": "herasys_rt.dsl",
     "equals": "herasys_rt.dsl",
     "flatten": "herasys_rt.dsl",
@@ -73,7 +73,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from herasys_rt.client.client import AsyncClient, Client, connect, connect_async
+    from herasys_rt.client.client import AsyncClient, Client
+    from herasys_rt.client.connecting import connect, connect_async
     from herasys_rt.client.run import AsyncRun, Run
     from herasys_rt.config import Config, load_config
     from herasys_rt.dsl import (

@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -143,8 +143,9 @@ class Watch:
     """Whether the connection to a peer is lost. Made by `Outbox.watch`, used by one
     thread."""
 
-    def __init__(self, monitor: zmq.Socket[bytes]) -> None:
+    def __init__(self, monitor: zmq.Socket[bytes], end: Callable[[], None]) -> None:
         self._monitor = monitor
+        self._end = end
         self._lost = False
 
     def lost(self) -> bool:
@@ -157,7 +158,11 @@ class Watch:
 
     def close(self) -> None:
         """Stop watching. Idempotent."""
-        self._monitor.close(linger=0)
+        if not self._monitor.closed:
+            # First of all nobody may tell anything any more: ZeroMQ's own thread, which
+            # serves every link of this process, would wait for a reader for ever.
+            self._end()
+            self._monitor.close(linger=0)
 
 
 class Outbox:
@@ -245,7 +250,15 @@ class Outbox:
         outbox. A peer is watched once."""
         with self._lock:
             events = zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED
-            return Watch(self._socket(peer).get_monitor_socket(events))
+            socket = self._socket(peer)
+            monitor = socket.get_monitor_socket(events)
+
+        def end() -> None:
+            with self._lock:
+                if not socket.closed:
+                    socket.disable_monitor()
+
+        return Watch(monitor, end)
 
     def peers(self) -> list[Endpoint]:
         """To whom sockets are open."""

@@ -91,20 +91,21 @@ class Goodbye(msgspec.Struct, frozen=True, tag=True):
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag=True):
-    """Asks the scheduler for a `StatusReply`. Who shows the operator's ``key`` is told of
-    every tenant."""
+    """Asks the scheduler for a `StatusReply`; ``question`` comes back with it. Who shows
+    the operator's ``key`` is told of every tenant."""
 
     client: str
+    question: int
     key: str = ""
 
 
 class PurgeRequest(msgspec.Struct, frozen=True, tag=True):
     """Asks for completed results to be forgotten; answered by a `PurgeReply` of the same
-    ``number``. The filters are those of `events.CachePurged`; only who shows the
+    ``question``. The filters are those of `events.CachePurged`; only who shows the
     operator's ``key`` may name another tenant than its own, or none."""
 
     client: str
-    number: int
+    question: int
     tenant: str | None = None
     collection: str | None = None
     signature: bytes = b""
@@ -344,8 +345,9 @@ class Piece(msgspec.Struct, frozen=True, tag=True):
 
 
 class StatusReply(msgspec.Struct, frozen=True, tag=True):
-    """The scheduler's view of itself as plain data."""
+    """The scheduler's view of itself as plain data; answer to `StatusRequest`."""
 
+    question: int
     status: dict[str, Any]
 
 
@@ -359,9 +361,10 @@ class ExplainReply(msgspec.Struct, frozen=True, tag=True):
 
 class PurgeReply(msgspec.Struct, frozen=True, tag=True):
     """What a `PurgeRequest` did: ``entries`` of ``bytes`` are gone from the cache, and
-    ``stored`` from the store (None: they go as soon as the fuser is back)."""
+    ``stored`` from the store (None: they go as soon as the fuser is back). Or ``error`` is
+    why it did nothing."""
 
-    number: int
+    question: int
     entries: int = 0
     bytes: int = 0
     stored: int | None = 0

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from herasys_rt.cli.options import JsonOption
-from herasys_rt.cli.output import Output
+from herasys_rt.cli.output import Output, counted
 from herasys_rt.errors import RuntimeStateError, UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Show or purge the results that are reused.")
@@ -69,7 +69,7 @@ def purge(
         from herasys_rt.cli import runtime
 
         done = runtime.purge_cache(tenant, collection, signature)
-        told = f"forgot {done['entries']:,} results ({done['bytes']:,} bytes)"
+        told = f"forgot {counted(done['entries'], 'result')} ({done['bytes']:,} bytes)"
         if done["stored"] is None:
             told += "; those on disk follow as soon as the store answers"
         elif done["stored"]:
@@ -101,16 +101,16 @@ def _ask(question: str) -> None:
 def _show(output: Output, cache: dict[str, Any]) -> None:
     nodes, store = cache["nodes"], cache.get("store")
     lines = [
-        f"held: {cache['entries']:,} results, {cache['bytes']:,} of "
-        f"{cache['max_bytes']:,} bytes; purged {cache['generation']:,} times",
+        f"held: {counted(cache['entries'], 'result')}, {cache['bytes']:,} of "
+        f"{cache['max_bytes']:,} bytes; purged {counted(cache['generation'], 'time')}",
         f"nodes: {nodes['executed']:,} executed, {nodes['joined']:,} joined another, "
-        f"{nodes['reused']:,} reused a result ({nodes['hit_ratio']:.1%})",
+        f"{nodes['reused']:,} reused a result (hit ratio {nodes['hit_ratio']:.1%})",
         f"saved: {nodes['saved_s']:,.1f} s of engine time and "
-        f"{nodes['saved_tokens']:,} tokens",
+        f"{counted(nodes['saved_tokens'], 'token')}",
     ]
     if store is not None:
         lines.append(
-            f"on disk ({store['state']}): {store['entries']:,} results, "
+            f"on disk ({store['state']}): {counted(store['entries'], 'result')}, "
             f"{store['bytes']:,} bytes; {cache['hints']['taken']:,} taken from there"
         )
     for line in lines:
@@ -127,7 +127,7 @@ def _table(operators: list[dict[str, Any]], held: dict[str, int]) -> Any:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("operator", "tenant"):
         table.add_column(title, overflow="fold")
-    for title in (*counts, "saved s", "tokens", "bytes held"):
+    for title in (*counts, "saved s", "saved tokens", "bytes held"):
         table.add_column(title.replace("_", " "), justify="right")
     for entry in operators:
         table.add_row(

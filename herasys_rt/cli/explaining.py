@@ -34,13 +34,16 @@ def explain(
     other: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[[RUN2] NODE2]",
+            metavar="[RUN2] NODE2",
             help="Another node, of the same run or of RUN2, to compare it with.",
             show_default=False,
         ),
     ] = None,
     tenant: Annotated[
-        str, typer.Option(help="Whose runs they are; of others nothing is told.")
+        str,
+        typer.Option(
+            metavar="TENANT", help="Whose runs they are; of others nothing is told."
+        ),
     ] = "default",
     json: JsonOption = None,
 ) -> None:
@@ -110,17 +113,17 @@ def _show(output: Output, found: Explanation) -> None:
 def _show_comparison(
     output: Output, found: list[Explanation], comparison: Comparison
 ) -> None:
-    left, right = found
-    for one in found:
-        _line(output, f"{one.node} of {one.run_id}", one.signature or "no signature")
+    left, right = (f"{one.node} of {one.run_id}" for one in found)
+    for name, one in zip((left, right), found, strict=True):
+        _line(output, name, one.signature or "no signature")
     console = output.console
     console.print(comparison.verdict, highlight=False, markup=False)
     if comparison.field:
         console.print(
             f"The first difference is {comparison.field}:", highlight=False, markup=False
         )
-        _line(output, f"  {left.node}", comparison.left)
-        _line(output, f"  {right.node}", comparison.right)
+        _line(output, f"  {left}", comparison.left)
+        _line(output, f"  {right}", comparison.right)
 
 
 def _line(output: Output, name: str, value: str) -> None:

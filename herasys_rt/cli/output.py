@@ -21,6 +21,11 @@ _STDOUT, _STDERR = 1, 2
 _PIPE_COLUMNS = 200
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 node``, ``1,200 nodes``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 class Output:
     """One command's output, as a context.
 

@@ -16,7 +16,7 @@ from herasys_rt.cli.options import (
     WorkflowArgument,
     read_config,
 )
-from herasys_rt.cli.output import Output, report_error
+from herasys_rt.cli.output import Output, counted, report_error
 from herasys_rt.errors import (
     ErrorInfo,
     HerasysError,
@@ -270,7 +270,6 @@ def summary(report: dict[str, Any]) -> str:
     told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     latency = report.get("latency_s")
     parts = [f"{latency:.2f} s"] if isinstance(latency, int | float) else []
-    plural = "node" if len(nodes) == 1 else "nodes"
-    parts.append(f"{len(nodes)} {plural}" + (f": {told}" if told else ""))
+    parts.append(counted(len(nodes), "node") + (f": {told}" if told else ""))
     parts.append(str(report.get("run_id") or ""))
     return ", ".join(part for part in parts if part)

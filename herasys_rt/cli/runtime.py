@@ -35,14 +35,14 @@ def stop(progress: Progress) -> bool:
 
 def status() -> dict[str, Any]:
     """What the background runtime says of itself; ``state`` is ``up`` or ``down``."""
-    from herasys_rt.client.status import runtime_status
+    from herasys_rt.client.background import runtime_status
 
     return runtime_status()
 
 
 def explain(nodes: list[tuple[str, str]], tenant: str) -> list[Explanation]:
     """How (run, node) pairs were signed by the background runtime."""
-    from herasys_rt.client.status import explained
+    from herasys_rt.client.background import explained
 
     return explained(nodes, tenant)
 
@@ -51,14 +51,14 @@ def purge_cache(
     tenant: str | None, collection: str | None, signature: str | None
 ) -> dict[str, Any]:
     """Purge the background runtime's cache: what went, as plain data."""
-    from herasys_rt.client.cache import purge_runtime
+    from herasys_rt.client.background import purge_runtime
 
     return purge_runtime(tenant, collection, signature)
 
 
 def connect(config: Config | None, tenant: str | None, progress: Progress) -> Client:
     """A client of the background runtime, or of a private one that ends with it."""
-    from herasys_rt.client.client import connect as connect_
+    from herasys_rt.client.connecting import connect as connect_
 
     if tenant is None:
         return connect_(config, on_progress=progress)

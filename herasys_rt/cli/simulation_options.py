@@ -46,7 +46,7 @@ OrderingOption = Annotated[
         "--ordering",
         metavar="NAME",
         help="Which node next: fcfs, workflow_fcfs (what it is without this option), "
-        "depth, srtf, llf, plas, atlas; or a preset: static_split.",
+        "depth, srtf, llf, plas, atlas; or a preset: static_split, per_call.",
         show_default=False,
     ),
 ]

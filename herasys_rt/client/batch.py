@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from herasys_rt.client.client import Client, HasSpec, connect
+from herasys_rt.client.client import Client, HasSpec
+from herasys_rt.client.connecting import connect
 from herasys_rt.client.run import Run
 from herasys_rt.config import load_config
 from herasys_rt.dsl.loading import load_workflow

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from herasys_rt.client.link import Link
-from herasys_rt.errors import InputError, RuntimeStateError
+from herasys_rt.errors import InputError
 from herasys_rt.messages import PurgeReply
-from herasys_rt.runtime import places
-from herasys_rt.runtime.daemon import endpoint_of
 
 _SIGNATURE_BYTES = (32, 16)
 """With SHA-256, and with XXH3."""
@@ -33,36 +30,3 @@ def signature_of(text: str | None) -> bytes:
 def purged(reply: PurgeReply) -> dict[str, Any]:
     """What a purge did: ``entries``, ``bytes``, ``stored`` (None: it follows)."""
     return {"entries": reply.entries, "bytes": reply.bytes, "stored": reply.stored}
-
-
-def purge_runtime(
-    tenant: str | None = None,
-    collection: str | None = None,
-    signature: str | None = None,
-) -> dict[str, Any]:
-    """Purge the background runtime's cache as its operator: of one tenant, or of all.
-
-    Errors: `InputError` for a signature that is none, `RuntimeStateError` when no runtime
-    is up or it does not answer.
-    """
-    wanted = signature_of(signature)
-    state = places.read_state()
-    if state is None:
-        raise RuntimeStateError(
-            "no runtime is up, so there is no cache to purge",
-            hint="Start it with `herasys up` first. A store on disk may also be deleted "
-            f"while it is down: {places.reuse_dir()}, or scheduler.reuse.store_dir.",
-        )
-    link = Link(endpoint_of(state), tenant="operator")
-    try:
-        link.open()
-        return purged(
-            link.purge(
-                tenant=tenant,
-                collection=collection,
-                signature=wanted,
-                key=places.operator_key(state["run_dir"]),
-            )
-        )
-    finally:
-        link.close()

@@ -1,30 +1,20 @@
-"""Clients: submit workflows, get runs."""
+"""Clients: submit workflows, get runs. `connecting` makes them."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
 import math
-import threading
 import weakref
-from collections import deque
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-)
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, cast
 
 from herasys_rt.client.agents import AgentLoop
 from herasys_rt.client.cache import purged, signature_of
-from herasys_rt.client.frontend import Frontend
 from herasys_rt.client.hosting import HostedAgents
 from herasys_rt.client.link import Link
 from herasys_rt.client.run import AsyncRun, Run
-from herasys_rt.config import Config
+from herasys_rt.client.window import Window
 from herasys_rt.dsl.agent import Agent
 from herasys_rt.errors import HerasysError, InputError
 from herasys_rt.graph import codec
@@ -34,19 +24,8 @@ from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.graph.validation import check_inputs
 from herasys_rt.ids import new_id
 
-if TYPE_CHECKING:
-    from herasys_rt.runtime.attach import Attachment
-
-_BUFFERED_RUNS = 1000
-"""Finished runs that `map` keeps for a slow consumer before it stops submitting."""
-
-
 _NAME_LIMIT = 200
-_MOST_FRONTENDS = 256
 _PRIORITY_MAX = 2**31 - 1
-
-_FEEDER_PATIENCE_S = 1.0
-"""How long leaving `map` waits for its thread, which may be reading an input."""
 
 
 class HasSpec(Protocol):
@@ -56,6 +35,10 @@ class HasSpec(Protocol):
     def spec(self) -> WorkflowSpec:
         """The compiled workflow."""
         ...
+
+
+Job = tuple[HasSpec | WorkflowSpec, Mapping[str, Any]]
+"""A workflow and the inputs of a run of it."""
 
 
 class Client:
@@ -131,7 +114,7 @@ class Client:
         checked = check_inputs(spec, inputs)
         words = checked_labels(labels)
         if run_id is not None:
-            _check_name("run id", run_id)
+            check_name("run id", run_id)
         agent = _agent_of(workflow) if spec.agent else None
         place = self._agents.place(agent) if agent is not None else ""
         run = Run(run_id or new_id("run"), spec, checked, self._link, words)
@@ -170,13 +153,27 @@ class Client:
 
     def map_many(
         self,
-        jobs: Iterable[tuple[HasSpec | WorkflowSpec, Mapping[str, Any]]],
+        jobs: Iterable[Job],
         *,
         concurrency: int = 8,
         labels: Mapping[str, str] | None = None,
     ) -> Iterator[Run]:
         """As `map`, over (workflow, inputs) pairs."""
-        return _Window(self, jobs, concurrency, checked_labels(labels)).results()
+        return self._window(jobs, concurrency, labels).results()
+
+    def _window(
+        self, jobs: Iterable[Job], concurrency: int, labels: Mapping[str, str] | None
+    ) -> Window[Job]:
+        words = checked_labels(labels)
+
+        def start(job: Job) -> Run:
+            workflow, inputs = job
+            try:
+                return self._start(workflow, _named(inputs), labels=words)
+            except HerasysError as e:
+                return self.failed_run(workflow, e, words)
+
+        return Window(start, jobs, concurrency)
 
     def failed_run(
         self,
@@ -259,7 +256,7 @@ def _agent_of(workflow: object) -> Agent[...]:
     )
 
 
-def _check_name(what: str, name: object) -> None:
+def check_name(what: str, name: object) -> None:
     """Names travel in messages and signatures: short texts. Errors: `InputError`."""
     fits = isinstance(name, str) and 0 < len(name) <= _NAME_LIMIT
     if not fits or codec.fault_of(name):
@@ -309,102 +306,6 @@ def _close_open_clients() -> None:
         client.close()
 
 
-class _Window:
-    """The sliding window behind `Client.map`.
-
-    A feeder thread reads inputs and submits while places are free; runs give their
-    place back as they end, in whatever order; the consumer takes them in input order.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        jobs: Iterable[tuple[HasSpec | WorkflowSpec, Mapping[str, Any]]],
-        concurrency: int,
-        labels: dict[str, str],
-    ) -> None:
-        if type(concurrency) is not int or concurrency < 1:
-            raise InputError(
-                f"concurrency is a whole number of at least 1, not {concurrency!r:.60}",
-                hint="Say how many runs may be at work at once, or leave it out for 8.",
-            )
-        self._client = client
-        self._jobs = jobs
-        self._labels = labels
-        self._free = threading.Semaphore(concurrency)
-        self._room = threading.Semaphore(concurrency + _BUFFERED_RUNS)
-        self._changed = threading.Condition()
-        self._runs: deque[Run] = deque()
-        self._awaited: tuple[Run, ...] = ()
-        self._exhausted = False
-        self._abandoned = False
-        self._fault: BaseException | None = None
-
-    def results(self) -> Generator[Run]:
-        feeder = threading.Thread(target=self._feed, name="map", daemon=True)
-        feeder.start()
-        try:
-            while (run := self._next()) is not None:
-                run.report()
-                self._room.release()
-                yield run
-            if self._fault is not None:
-                raise self._fault
-        finally:
-            self.abandon()
-            # Inputs may be waiting for something outside, such as a terminal: the feeder
-            # then ends with its next one, and cancels what it might have submitted.
-            feeder.join(_FEEDER_PATIENCE_S)
-
-    def abandon(self) -> None:
-        """Nobody takes results any more: cancel what runs and wake who waits."""
-        self._abandoned = True
-        self._free.release()
-        self._room.release()
-        self._cancel_rest()
-        with self._changed:
-            self._changed.notify()
-
-    def _cancel_rest(self) -> None:
-        for run in [*self._awaited, *self._runs]:
-            run.cancel()
-
-    def _next(self) -> Run | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._runs or self._exhausted or self._abandoned)
-            if self._abandoned or not self._runs:
-                return None
-            run = self._runs.popleft()
-            self._awaited = (run,)
-            return run
-
-    def _feed(self) -> None:
-        try:
-            for workflow, inputs in self._jobs:
-                self._room.acquire()
-                self._free.acquire()
-                if self._abandoned:
-                    break
-                run = self._submit(workflow, inputs)
-                run.add_done_callback(lambda _: self._free.release())
-                with self._changed:
-                    self._runs.append(run)
-                    self._changed.notify()
-        except BaseException as e:  # The consumer's thread raises it, after the rest.
-            self._fault = e
-        with self._changed:
-            self._exhausted = True
-            self._changed.notify()
-        if self._abandoned:
-            self._cancel_rest()
-
-    def _submit(self, workflow: HasSpec | WorkflowSpec, inputs: Mapping[str, Any]) -> Run:
-        try:
-            return self._client._start(workflow, _named(inputs), labels=self._labels)
-        except HerasysError as e:
-            return self._client.failed_run(workflow, e, self._labels)
-
-
 class AsyncClient:
     """A `Client` for asyncio: the same names, to be awaited."""
 
@@ -451,7 +352,7 @@ class AsyncClient:
     ) -> AsyncIterator[AsyncRun]:
         """See `Client.map`."""
         jobs = ((workflow, one) for one in inputs)
-        window = _Window(self._client, jobs, concurrency, checked_labels(labels))
+        window = self._client._window(jobs, concurrency, labels)
         runs = window.results()
         asked: asyncio.Future[Run | None] | None = None
         try:
@@ -496,76 +397,3 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def connect(
-    config: Config | None = None,
-    *,
-    tenant: str = "default",
-    frontends: int | None = None,
-    on_progress: Callable[[str], None] | None = None,
-) -> Client:
-    """Connect to the runtime: the background one, the Ray job's, or a private one.
-
-    Blocking, and free of any event loop, so it also works inside a running one. A
-    private runtime is started with ``config`` (None: the laptop defaults) and ends with
-    the client; ``on_progress`` hears how it comes up, and without it one line on standard
-    error says that it begins, where that is a screen. ``tenant`` is the connection's
-    isolation scope.
-
-    ``frontends`` says how many processes of the cluster execute this client's agents, 0
-    that they run in this process; None is 1 inside a Ray job and 0 elsewhere. They start
-    with the first agent and end with the client.
-
-    Errors: `InputError` for a tenant that is no name or a count that is none,
-    `EnvironmentFaultError` and its kinds, `ConfigError`, `UnknownModelError`.
-    """
-    from herasys_rt.runtime.attach import attach
-
-    _check_name("tenant", tenant)
-    _check_frontends(frontends)
-    found = attach(config, on_progress)
-    count = found.frontends if frontends is None else frontends
-    link: Link | None = None
-    try:
-        link = Link(found.scheduler, tenant)
-        link.open()  # Closes itself when nobody answers.
-        hosted = _hosted(link, found, tenant, count) if count else None
-    except BaseException:
-        if link is not None:
-            link.close()
-        found.release()
-        raise
-    return Client(link, found.kind, found.release, found.dsn, hosted)
-
-
-def _hosted(link: Link, found: Attachment, tenant: str, count: int) -> HostedAgents:
-    from herasys_rt.runtime.frontend import Frontends
-
-    leave = found.join_ray()
-    keeper = Frontends(count, Frontend, (found.scheduler, link.endpoint, tenant))
-    return HostedAgents(link, keeper, leave)
-
-
-def _check_frontends(count: object) -> None:
-    """Errors: `InputError`."""
-    if count is None or (type(count) is int and 0 <= count <= _MOST_FRONTENDS):
-        return
-    raise InputError(
-        f"frontends is a whole number from 0 to {_MOST_FRONTENDS}, not {count!r:.60}",
-        hint="Leave it out: agents run in this process, in a Ray job in one of their own.",
-    )
-
-
-async def connect_async(
-    config: Config | None = None,
-    *,
-    tenant: str = "default",
-    frontends: int | None = None,
-    on_progress: Callable[[str], None] | None = None,
-) -> AsyncClient:
-    """The asynchronous twin of `connect`."""
-    client = await asyncio.to_thread(
-        connect, config, tenant=tenant, frontends=frontends, on_progress=on_progress
-    )
-    return AsyncClient(client)

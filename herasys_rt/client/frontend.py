@@ -13,7 +13,8 @@ from collections import OrderedDict
 from typing import Any, TypeGuard
 
 from herasys_rt.client.agents import AgentLoop
-from herasys_rt.client.link import Link, inbox_for
+from herasys_rt.client.inbox import inbox_for
+from herasys_rt.client.link import Link
 from herasys_rt.client.run import Run
 from herasys_rt.dsl.agent import Agent
 from herasys_rt.errors import ErrorInfo

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
+from herasys_rt.client.inbox import inbox_for
+from herasys_rt.client.questions import Questions
 from herasys_rt.client.run import Run
+from herasys_rt.client.unanswered import Unanswered
 from herasys_rt.core.commands import AcceptRun, FinishFragment, FinishRun, RefuseRun
-from herasys_rt.core.events import SpecRegistered
 from herasys_rt.errors import (
     ErrorInfo,
     HerasysError,
@@ -23,14 +23,11 @@ from herasys_rt.graph import codec
 from herasys_rt.graph.explain import Explanation
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.ids import new_id
-from herasys_rt.links import Endpoint, Inbox, Outbox, host_identity
+from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import (
-    Abandon,
     AgentEnded,
     CallStreamed,
     CallStreams,
-    Cancel,
-    Close,
     ExplainReply,
     ExplainRequest,
     FromAgent,
@@ -60,8 +57,6 @@ _SILENCE_LIMIT_S = 20.0
 _RECONNECT_S = 0.5
 """How long a lost connection may take to come back. It never does when the scheduler's
 process has ended; that is noticed by the connection, a machine's end by the silence."""
-_KNOWN_SPECS = 4096
-"""So many workflows are remembered to be known there; then each is told once more."""
 
 
 class Link:
@@ -80,21 +75,12 @@ class Link:
         self._watch = self._outbox.watch(scheduler)
         self._hello = Hello(self._id, self._inbox.endpoint, tenant)
         self._lock = threading.RLock()
-        self._door: Endpoint = scheduler
-        self._known_specs: set[str] = set()
+        self._unanswered = Unanswered(self._outbox, self._hello, scheduler)
         self._runs: dict[str, Run] = {}
-        self._unaccepted: dict[str, tuple[WorkflowSpec, Submit]] = {}
-        self._revealed: dict[tuple[str, int], tuple[WorkflowSpec, Reveal]] = {}
-        self._closing: dict[str, Close] = {}
-        self._cancelled: set[str] = set()
-        self._sent_again: set[str | tuple[str, int]] = set()
         self._welcomed = threading.Event()
-        self._status: dict[str, Any] | None = None
-        self._purges: dict[int, PurgeReply | None] = {}
-        self._purged = 0
-        self._status_came = threading.Condition()
-        self._questions = 0
-        self._answers: dict[int, ExplainReply | None] = {}
+        self._statuses = Questions[StatusReply]()
+        self._explanations = Questions[ExplainReply]()
+        self._purges = Questions[PurgeReply]()
         self._closed = False
         self._gone: ErrorInfo | None = None
         self._heard_s = time.monotonic()
@@ -133,8 +119,7 @@ class Link:
             known = self._runs.setdefault(run.id, run)
             if known is not run:
                 return known
-            self._unaccepted[run.id] = (spec, message)
-            self._post_submit(spec, message)
+            self._unanswered.submit(spec, message)
         self._flush()
         return run
 
@@ -161,25 +146,21 @@ class Link:
         with self._lock:
             if run.id not in self._runs or self._closed:
                 return  # The run has ended, and its coroutine is being told.
-            self._revealed[(run.id, fragment)] = (spec, message)
-            self._post_submit(spec, message)
+            self._unanswered.reveal(spec, message)
         self._flush()
 
     def abandon(self, run: Run, fragment: int) -> None:
         """An agent does not want a piece any more."""
         with self._lock:
             if run.id in self._runs and not self._closed:
-                self._revealed.pop((run.id, fragment), None)
-                self._outbox.post(self._door, Abandon(run.id, fragment, self._id))
+                self._unanswered.abandon(run.id, fragment)
         self._flush()
 
     def close_run(self, run: Run, error: ErrorInfo | None) -> None:
         """An agent's coroutine has ended."""
         with self._lock:
             if run.id in self._runs and not self._closed:
-                # The first word counts, also when it has to be said again.
-                closing = self._closing.setdefault(run.id, Close(run.id, self._id, error))
-                self._outbox.post(self._door, closing)
+                self._unanswered.close(run.id, error)
         self._flush()
 
     def adopt(self, run: Run) -> None:
@@ -200,69 +181,40 @@ class Link:
             self._inbox.remove_neighbour(orders)
         with self._lock:
             if not self._closed:
-                self._outbox.post(self._door, Goodbye(frontend))
+                self._unanswered.post(Goodbye(frontend))
         self._flush()
-
-    def _post_submit(self, spec: WorkflowSpec, message: Submit | Reveal) -> None:
-        if spec.id not in self._known_specs:
-            if len(self._known_specs) >= _KNOWN_SPECS:
-                self._known_specs.clear()
-            self._known_specs.add(spec.id)
-            self._outbox.post(self._door, SpecRegistered(spec))
-        self._outbox.post(self._door, message)
-
-    def _send_again(
-        self,
-        key: str | tuple[str, int],
-        sent: tuple[WorkflowSpec, Submit | Reveal] | None,
-        error: ErrorInfo | None,
-    ) -> bool:
-        """Whether what was ``sent`` goes out once more, now with its workflow, since all
-        that is wrong with it is that the workflow was forgotten there."""
-        if sent is None or error is None or error.code != "unknown_spec":
-            return False
-        if key in self._sent_again:
-            return False  # It was told right before: it does not hold.
-        self._sent_again.add(key)
-        self._known_specs.discard(sent[0].id)
-        self._post_submit(*sent)
-        return True
 
     def cancel(self, run: Run) -> None:
         """Ask for a run to stop."""
         with self._lock:
             if run.id in self._runs and not self._closed:
-                self._cancelled.add(run.id)
-                self._outbox.post(self._door, Cancel(run.id, self._id))
+                self._unanswered.cancel(run.id)
         self._flush()
 
     def status(self, timeout_s: float = 10.0, *, key: str = "") -> dict[str, Any]:
         """The scheduler's status; with the operator's ``key`` of every tenant. Errors:
         `RuntimeStateError`."""
-        with self._status_came:
-            self._check_open()
-            self._status = None
-            self._outbox.send(self._scheduler, StatusRequest(self._id, key))
-            self._status_came.wait_for(
-                lambda: self._status is not None or self._gone is not None, timeout_s
-            )
-            if self._status is None:
-                raise _silent()
-            return self._status
+        self._check_open()
+        reply = self._statuses.ask(
+            lambda question: self._outbox.send(
+                self._scheduler, StatusRequest(self._id, question, key)
+            ),
+            timeout_s,
+        )
+        if reply is None:
+            raise _silent()
+        return reply.status
 
     def explain(self, run_id: str, node: str, timeout_s: float = 10.0) -> Explanation:
         """How a node of a run was signed. Errors: `InputError` for what is not known,
         `RuntimeStateError`."""
-        with self._status_came:
-            self._check_open()
-            self._questions += 1
-            question = self._questions
-            self._outbox.send(self._door, ExplainRequest(self._id, question, run_id, node))
-            self._answers[question] = None
-            self._status_came.wait_for(
-                lambda: self._answers[question] or self._gone is not None, timeout_s
-            )
-            reply = self._answers.pop(question)
+        self._check_open()
+        reply = self._explanations.ask(
+            lambda question: self._outbox.send(
+                self._unanswered.door, ExplainRequest(self._id, question, run_id, node)
+            ),
+            timeout_s,
+        )
         if reply is None or reply.explanation is None:
             raise _not_explained(reply)
         return reply.explanation
@@ -278,16 +230,14 @@ class Link:
     ) -> PurgeReply:
         """Have completed results forgotten. Errors: `HerasysError` (``not_permitted``),
         `RuntimeStateError`."""
-        with self._status_came:
-            self._check_open()
-            self._purged = number = self._purged + 1
-            self._purges[number] = None
-            request = PurgeRequest(self._id, number, tenant, collection, signature, key)
-            self._outbox.send(self._scheduler, request)
-            self._status_came.wait_for(
-                lambda: self._purges[number] or self._gone is not None, timeout_s
-            )
-            reply = self._purges.pop(number)
+        self._check_open()
+        reply = self._purges.ask(
+            lambda question: self._outbox.send(
+                self._scheduler,
+                PurgeRequest(self._id, question, tenant, collection, signature, key),
+            ),
+            timeout_s,
+        )
         if reply is None:
             raise _silent()
         if reply.error is not None:
@@ -328,9 +278,9 @@ class Link:
             AgentEnded: self.hear,
             Welcome: self._welcome,
             Route: lambda m: self._reroute(m.door),
-            StatusReply: self._status_reply,
-            ExplainReply: self._explain_reply,
-            PurgeReply: self._purge_reply,
+            StatusReply: self._statuses.hear,
+            ExplainReply: self._explanations.hear,
+            PurgeReply: self._purges.hear,
             Pong: lambda _: None,
             Gone: self._runtime_gone,
         }
@@ -372,18 +322,15 @@ class Link:
             raise
 
     def _fragment(self, message: FinishFragment) -> None:
-        key = (message.run_id, message.fragment)
         with self._lock:
-            if self._send_again(key, self._revealed.get(key), message.error):
+            if not self._unanswered.ended(message.run_id, message.fragment, message.error):
                 return
-            self._revealed.pop(key, None)
-            self._sent_again.discard(key)
             run = self._runs.get(message.run_id)
         if run is not None and run.on_fragment is not None:
             run.on_fragment(message)
 
     def _accept(self, message: AcceptRun) -> None:
-        self._unaccepted.pop(message.run_id, None)
+        self._unanswered.accepted(message.run_id)
         run = self._runs.get(message.run_id)
         if run is not None:
             run.accept()
@@ -406,34 +353,15 @@ class Link:
 
     def _refuse(self, message: RefuseRun) -> None:
         with self._lock:
-            sent = self._unaccepted.get(message.run_id)
-            if sent is None:
-                return  # A submission that was sent twice; the run is taken or has ended.
-            if self._send_again(message.run_id, sent, message.error):
-                self._post_agent(message.run_id)
+            if not self._unanswered.refused(message.run_id, message.error):
                 return
         run = self._forget(message.run_id)
         if run is not None:
             run.fail(message.error)
 
-    def _post_agent(self, run_id: str) -> None:
-        """What an agent has told of its run so far: it came while nobody knew the run."""
-        for (of_run, _), (spec, reveal) in self._revealed.items():
-            if of_run == run_id:
-                self._post_submit(spec, reveal)
-        closing = self._closing.get(run_id)
-        if closing is not None:
-            self._outbox.post(self._door, closing)
-
     def _forget(self, run_id: str) -> Run | None:
         with self._lock:
-            self._unaccepted.pop(run_id, None)
-            self._cancelled.discard(run_id)
-            self._sent_again.discard(run_id)
-            if self._closing.pop(run_id, None) is not None or self._revealed:
-                for key in [key for key in self._revealed if key[0] == run_id]:
-                    del self._revealed[key]
-                    self._sent_again.discard(key)
+            self._unanswered.forget(run_id)
             return self._runs.pop(run_id, None)
 
     def _piece(self, message: Piece) -> None:
@@ -448,38 +376,12 @@ class Link:
 
     def _reroute(self, door: Endpoint | None) -> None:
         with self._lock:
-            former, self._door = self._door, door or self._scheduler
-            if self._door == former:
+            former, now = self._unanswered.door, door or self._scheduler
+            if now == former:
                 return
             if former != self._scheduler:
                 self._outbox.forget(former)
-            self._known_specs.clear()
-            self._outbox.post(self._door, self._hello)
-            for spec, submit in self._unaccepted.values():
-                self._post_submit(spec, submit)
-            for spec, reveal in self._revealed.values():
-                self._post_submit(spec, reveal)
-            for closing in self._closing.values():
-                self._outbox.post(self._door, closing)
-            for run_id in self._cancelled:
-                self._outbox.post(self._door, Cancel(run_id, self._id))
-
-    def _status_reply(self, message: StatusReply) -> None:
-        with self._status_came:
-            self._status = message.status
-            self._status_came.notify_all()
-
-    def _explain_reply(self, message: ExplainReply) -> None:
-        with self._status_came:
-            if message.question in self._answers:  # else it was given up
-                self._answers[message.question] = message
-                self._status_came.notify_all()
-
-    def _purge_reply(self, message: PurgeReply) -> None:
-        with self._status_came:
-            if message.number in self._purges:
-                self._purges[message.number] = message
-                self._status_came.notify_all()
+            self._unanswered.move(now)
 
     def _runtime_gone(self, message: Gone) -> None:
         error = ErrorInfo(
@@ -494,8 +396,8 @@ class Link:
             runs, self._runs = list(self._runs.values()), {}
         for run in runs:
             run.fail(error)
-        with self._status_came:
-            self._status_came.notify_all()
+        for questions in (self._statuses, self._explanations, self._purges):
+            questions.end()
 
     # --- the end --------------------------------------------------------------------
     def close(self) -> None:
@@ -505,8 +407,8 @@ class Link:
                 return
             runs, self._runs = list(self._runs.values()), {}
             self._outbox.post(self._scheduler, Goodbye(self._id))
-            if self._door != self._scheduler:
-                self._outbox.post(self._door, Goodbye(self._id))
+            if self._unanswered.door != self._scheduler:
+                self._unanswered.post(Goodbye(self._id))
             self._outbox.flush()
             self._closed = True
         for run in runs:
@@ -538,28 +440,3 @@ def _silent() -> RuntimeStateError:
         "the scheduler does not answer",
         hint="`herasys down` and `herasys up` start afresh.",
     )
-
-
-def inbox_for(scheduler: Endpoint, name: str, kind: Any) -> Inbox[Any]:
-    """An inbox that everybody reaches who reaches the scheduler.
-
-    Its socket is beside the scheduler's, so that it is gone with the runtime at the
-    latest.
-    """
-    tcp_host = _tcp_host(scheduler)
-    if scheduler.host == host_identity():
-        folder = Path(scheduler.ipc.removeprefix("ipc://")).parent
-        return Inbox(folder, name, kind, tcp_host=tcp_host)
-    return Inbox(Path(tempfile.gettempdir()), f"herasys-{name}", kind, tcp_host=tcp_host)
-
-
-def _tcp_host(scheduler: Endpoint) -> str:
-    """The interface to listen on when the runtime spans hosts: the one that leads there."""
-    if not scheduler.tcp:
-        return ""
-    import socket
-
-    host, port = scheduler.tcp.removeprefix("tcp://").rsplit(":", 1)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, int(port)))
-        return probe.getsockname()[0]

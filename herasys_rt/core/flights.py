@@ -5,15 +5,9 @@ from __future__ import annotations
 from herasys_rt.core import borrowing, ranks, relatives
 from herasys_rt.core.commands import AbortItem, AddSubscriber, Subscriber
 from herasys_rt.core.fusion import Claim, Key, Result, Revisions
+from herasys_rt.core.instances import Pool
 from herasys_rt.core.payloads import payload_of
-from herasys_rt.core.state import (
-    Flight,
-    Node,
-    NodeState,
-    Pool,
-    State,
-    Template,
-)
+from herasys_rt.core.state import Flight, Node, NodeState, State, Template
 from herasys_rt.core.timers import clear_timer
 from herasys_rt.core.transitions import FINISHED, move
 from herasys_rt.core.value_keys import value_key_of

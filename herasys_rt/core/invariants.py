@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 
 from herasys_rt.core import graph_invariants, item_invariants
 from herasys_rt.core.graph_invariants import every_node
+from herasys_rt.core.instances import Pool
 from herasys_rt.core.ranks import member_rank
-from herasys_rt.core.state import Flight, Payload, Pool, State, open_fragments
+from herasys_rt.core.state import Flight, Payload, State, open_fragments
 from herasys_rt.core.transitions import story
 from herasys_rt.core.values import Value
 from herasys_rt.errors import InternalError

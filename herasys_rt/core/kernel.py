@@ -21,6 +21,7 @@ from herasys_rt.core import (
     timers,
 )
 from herasys_rt.core.commands import Command, ReleaseValue
+from herasys_rt.core.counters import counters
 from herasys_rt.core.events import (
     CachePurged,
     ClientGone,
@@ -42,7 +43,7 @@ from herasys_rt.core.events import (
     SpecRegistered,
     TimePassed,
 )
-from herasys_rt.core.state import FOREVER, KernelConfig, Run, State, counters, new_state
+from herasys_rt.core.state import FOREVER, KernelConfig, Run, State, new_state
 
 __all__ = ["KernelConfig", "State", "counters", "handle", "new_state"]
 

@@ -27,7 +27,7 @@ from herasys_rt.graph.spec import (
 from herasys_rt.graph.topology import Topology, topology_of
 
 if TYPE_CHECKING:
-    from herasys_rt.core.state import Pool
+    from herasys_rt.core.instances import Pool
 
 OUTSIDE = -1
 """The region of a node that is in none."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from herasys_rt.core.state import Flight, Instance, Node, Run
+    from herasys_rt.core.instances import Instance
+    from herasys_rt.core.state import Flight, Node, Run
 
 
 class Ordering(Protocol):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from herasys_rt.core import flights, outcomes
 from herasys_rt.core.commands import StartBatch, WorkItem
 from herasys_rt.core.events import InstanceDown, InstanceUp, PoolDeclared, PoolFailed
-from herasys_rt.core.state import Batch, Flight, Instance, Node, Pool, State, Turn
+from herasys_rt.core.instances import Batch, Instance, Pool, Turn
+from herasys_rt.core.state import Flight, Node, State
 from herasys_rt.core.timers import clear_timer, longest_timeout_s, set_timer
 from herasys_rt.core.transitions import move
 

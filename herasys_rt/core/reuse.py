@@ -87,7 +87,7 @@ def purge(state: State, event: CachePurged) -> None:
     Who asked for it before still gets it, as does who holds a dropped result; what is
     made of either is not kept.
     """
-    chosen = _chosen(event)
+    chosen = chosen_by(event)
     gone = set(
         state.table.purge(
             lambda entry: any(chosen(key, entry.owner.tenant) for key in entry.keys)
@@ -118,6 +118,24 @@ def purge(state: State, event: CachePurged) -> None:
                 state.table.generation, event.tenant, event.collection, event.signature
             )
         )
+
+
+def chosen_by(purge: CachePurged | DropKept) -> Callable[[Key, str], bool]:
+    """Tells of a key and the tenant its result was made for whether they are among what is
+    purged: all that is named must fit."""
+
+    def chosen(key: Key, tenant: str) -> bool:
+        signature, revisions = key
+        return (
+            purge.tenant in (None, tenant)
+            and purge.signature in (b"", signature)
+            and (
+                purge.collection is None
+                or any(name == purge.collection for name, _ in revisions)
+            )
+        )
+
+    return chosen
 
 
 def report(state: State, tenant: str | None = None) -> dict[str, object]:
@@ -174,7 +192,7 @@ def _is_picked(flight: Flight, chosen: Callable[[Key, str], bool]) -> bool:
 def _conceal_items(state: State, event: CachePurged, gone: set[bytes]) -> set[Flight]:
     """Let nobody find the items that purged flights compute; gives these flights, and
     those whose output has such items, or items of the values that are ``gone``."""
-    chosen = _chosen(event)
+    chosen = chosen_by(event)
     whole = event.collection is None and not event.signature
     stale: set[Flight] = set()
     shared = [f.sharing for f in state.flights.values() if f.sharing is not None]
@@ -205,20 +223,3 @@ def _payer(flight: Flight) -> str:
     if flight.payload is not None:
         return flight.payload.tenant
     return flight.leader.run.tenant if flight.leader is not None else ""
-
-
-def _chosen(event: CachePurged) -> Callable[[Key, str], bool]:
-    """Whether a key of a tenant is among what is purged: all that is named must fit."""
-
-    def chosen(key: Key, tenant: str) -> bool:
-        signature, revisions = key
-        return (
-            event.tenant in (None, tenant)
-            and event.signature in (b"", signature)
-            and (
-                event.collection is None
-                or any(name == event.collection for name, _ in revisions)
-            )
-        )
-
-    return chosen

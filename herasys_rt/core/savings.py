@@ -1,7 +1,7 @@
 """What fusion and reuse have saved, by operator and tenant.
 
-A node is counted when its fragment ends, under the heading that `state.Totals` counts it
-under. One that joined a flight or took a completed result has saved what that flight
+A node is counted when its fragment ends, under the heading that `totals.Totals` counts
+it under. One that joined a flight or took a completed result has saved what that flight
 measured: its engine seconds and its tokens.
 """
 

@@ -6,22 +6,21 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
 from herasys_rt.core.commands import Command, NodeRecord, SharedItems
-from herasys_rt.core.events import PoolDeclared
 from herasys_rt.core.fusion import Claim, Entry, FusionTable, Key, Result, Revisions
-from herasys_rt.core.heap import Entry as HeapEntry
 from herasys_rt.core.heap import IndexedHeap, Rank
+from herasys_rt.core.instances import Batch, Instance, Pool
 from herasys_rt.core.items import Sharing
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.plan import Plan
 from herasys_rt.core.policy import Batching, Ordering, Placement
 from herasys_rt.core.progress import Progress, Tracker
-from herasys_rt.core.queue import Queue
 from herasys_rt.core.savings import Savings
+from herasys_rt.core.totals import Totals
 from herasys_rt.core.transitions import NodeState
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
@@ -317,139 +316,6 @@ class Flight:
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
-    """One slot in use: ``left`` of its items have not ended."""
-
-    instance: Instance
-    left: int
-
-
-@dataclass(slots=True, eq=False)
-class Instance:
-    """An engine instance that is up. ``busy`` of its ``slots`` are in use by
-    ``flights``, whose predicted ``kv_tokens`` are ``reserved`` in all. ``begun`` counts
-    its batches; one that comes up later begins where the others of its pool are."""
-
-    id: str
-    pool: Pool
-    slots: int
-    busy: int = 0
-    begun: int = 0
-    reserved: int = 0
-    flights: dict[int, Flight] = field(default_factory=dict[int, Flight])
-
-
-class Turn(NamedTuple):
-    """A flight whose turn it is, in its queue, and whose place in which queue it takes:
-    its own, or that of a less urgent one of its tenant."""
-
-    queue: Queue
-    flight: int
-    at: Queue
-    stood: int
-
-
-@dataclass(slots=True, eq=False)
-class Pool:
-    """A pool. ``free`` are the instances with a free slot, ``idle_slots`` the sum of
-    those; ``queues`` hold the queued flights by class (so far a class is a verb: only
-    equal verbs share a batch). ``favoured`` are the tenants that have used a priority
-    since the queues were empty last. ``failure`` is why no instance comes up any more."""
-
-    decl: PoolDeclared
-    instances: dict[str, Instance] = field(default_factory=dict[str, Instance])
-    free: dict[str, Instance] = field(default_factory=dict[str, Instance])
-    idle_slots: int = 0
-    queues: dict[str, Queue] = field(default_factory=dict[str, Queue])
-    favoured: dict[str, None] = field(default_factory=dict[str, None])
-    failure: ErrorInfo | None = None
-
-    @property
-    def hopeless(self) -> bool:
-        """No instance is up and none will be."""
-        return self.failure is not None and not self.instances
-
-    def queued(self) -> int:
-        """Flights in the queues."""
-        return sum(len(queue) for queue in self.queues.values())
-
-    def enqueue(self, flight: Flight, tenant: str) -> None:
-        """Put a flight into its queue, by its rank."""
-        if flight.rank[0] and tenant not in self.favoured:
-            self._favour(tenant)
-        queue = self.queues.get(flight.verb)
-        if queue is None:
-            queue = self.queues[flight.verb] = Queue(self.favoured)
-        queue.push(flight.id, flight.rank, tenant)
-
-    def rank_anew(self, flight: Flight) -> None:
-        """Move a flight that is in its queue to where its rank is now."""
-        queue = self.queues[flight.verb]
-        if flight.rank[0] and (tenant := queue.tenant(flight.id)) not in self.favoured:
-            self._favour(tenant)
-        queue.update(flight.id, flight.rank)
-
-    def head(self) -> Turn | None:
-        """What goes next; None when nothing is queued."""
-        at: Queue | None = None
-        place: HeapEntry | None = None
-        for queue in self.queues.values():
-            its = queue.place()
-            if its is not None and (place is None or its < place):
-                at, place = queue, its
-        if at is None or place is None:
-            if self.favoured:
-                self._favour_nobody()
-            return None
-        stood = place[3]
-        if not self.favoured:
-            return Turn(at, stood, at, stood)
-        tenant = at.tenant(stood)
-        goes, first = at, None
-        for queue in self.queues.values():
-            its = queue.first_of(tenant)
-            if its is not None and (first is None or its < first):
-                goes, first = queue, its
-        return Turn(goes, (first or place)[3], at, stood)
-
-    def _favour(self, tenant: str) -> None:
-        self.favoured[tenant] = None
-        for queue in self.queues.values():
-            queue.favour(tenant)
-
-    def _favour_nobody(self) -> None:
-        self.favoured.clear()
-        for queue in self.queues.values():
-            queue.favour_nobody()
-
-
-@dataclass(slots=True, eq=False)
-class Totals:
-    """Counts since the start. Nodes are counted under one heading when their run ends:
-    submitted = executed + fused + reused + skipped + cancelled. ``failed`` nodes are among
-    executed and fused. Fragments are an agent's. ``stale`` counts outcomes that were
-    ignored."""
-
-    submitted: int = 0
-    executed: int = 0
-    fused: int = 0
-    reused: int = 0
-    skipped: int = 0
-    cancelled: int = 0
-    failed: int = 0
-    runs_accepted: int = 0
-    runs_refused: int = 0
-    runs_succeeded: int = 0
-    runs_failed: int = 0
-    runs_cancelled: int = 0
-    fragments_refused: int = 0
-    fragments_succeeded: int = 0
-    fragments_failed: int = 0
-    fragments_cancelled: int = 0
-    stale: int = 0
-
-
-@dataclass(slots=True, eq=False)
 class State:
     """The whole of it.
 
@@ -524,54 +390,3 @@ def open_fragments(state: State) -> Iterator[Fragment]:
     """Every fragment of an active run that has not ended, in the order of arrival."""
     for run in state.runs.values():
         yield from run.fragments.values()
-
-
-def counters(state: State) -> dict[str, dict[str, int] | dict[str, dict[str, int]]]:
-    """What happened and what is there, for status output; plain counts and bytes.
-
-    ``nodes``: the accounting of `Totals` and ``unfinished`` (nodes of active runs), so
-    that submitted is always the sum of executed, fused, reused, skipped, cancelled and
-    unfinished. ``runs`` by status, ``fragments`` (an agent's) too. ``reuse`` and
-    ``events``. ``pools``: by name, flights queued and running, instances, slots and idle
-    slots.
-    """
-    totals = state.totals
-    return {
-        "nodes": {
-            "submitted": totals.submitted,
-            "executed": totals.executed,
-            "fused": totals.fused,
-            "reused": totals.reused,
-            "skipped": totals.skipped,
-            "cancelled": totals.cancelled,
-            "failed": totals.failed,
-            "unfinished": sum(fragment.size for fragment in open_fragments(state)),
-        },
-        "runs": {
-            "accepted": totals.runs_accepted,
-            "refused": totals.runs_refused,
-            "succeeded": totals.runs_succeeded,
-            "failed": totals.runs_failed,
-            "cancelled": totals.runs_cancelled,
-            "active": len(state.runs),
-        },
-        "fragments": {
-            "refused": totals.fragments_refused,
-            "succeeded": totals.fragments_succeeded,
-            "failed": totals.fragments_failed,
-            "cancelled": totals.fragments_cancelled,
-            "open": sum(1 for f in open_fragments(state) if f.run.agent is not None),
-        },
-        "reuse": {"entries": state.table.entries, "bytes": state.table.bytes},
-        "events": {"stale": totals.stale},
-        "pools": {
-            name: {
-                "queued": pool.queued(),
-                "running": sum(len(i.flights) for i in pool.instances.values()),
-                "instances": len(pool.instances),
-                "slots": sum(i.slots for i in pool.instances.values()),
-                "idle_slots": pool.idle_slots,
-            }
-            for name, pool in state.pools.items()
-        },
-    }

@@ -56,7 +56,7 @@ class ModelArch(msgspec.Struct, frozen=True):
         """Bytes of the weights that an iteration over ``tokens`` reads.
 
         Of ``E`` experts, of which each token picks ``k`` evenly, ``E (1 - (1 - k/E)^n)``
-        are touched (specs: HexAGenT 6).
+        are touched.
         """
         shared = self._shared_parameters * self.bytes_per_weight
         if not self.experts:

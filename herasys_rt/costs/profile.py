@@ -104,8 +104,9 @@ def read_profile(path: Path) -> Profile:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as e:
+        reason = e.strerror if isinstance(e, OSError) else f"it is no UTF-8 text ({e})"
         raise ConfigError(
-            f"the profile {path} cannot be read: {e}",
+            f"the profile {path} cannot be read: {reason}",
             hint="Write one with `herasys profile --out FILE`.",
             path=str(path),
         ) from e

@@ -18,7 +18,7 @@ decides one item of the output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from herasys_rt.graph import codec
@@ -229,8 +229,19 @@ class _Writer:
 _ARRAY_OF_5 = b"\x95"
 
 
-Compiled = tuple[list[bytes], tuple[tuple[int, int], ...]]
-"""A pre-image as bytes, with (index into them, position of what fills it) per hole."""
+class Compiled(NamedTuple):
+    """A pre-image as bytes, with (index into them, position of what fills it) per hole."""
+
+    parts: list[bytes]
+    holes: tuple[tuple[int, int], ...]
+
+    def filled(self, fillings: Sequence[bytes], mark: bytes) -> bytes:
+        """The bytes that are hashed, ``mark`` at their end."""
+        parts = self.parts.copy()
+        for index, position in self.holes:
+            parts[index] = fillings[position]
+        parts.append(mark)
+        return b"".join(parts)
 
 
 def compiled(fields: tuple[Field, ...], positions: Mapping[Slot, int]) -> Compiled:
@@ -246,4 +257,4 @@ def compiled(fields: tuple[Field, ...], positions: Mapping[Slot, int]) -> Compil
                 parts += [open_, b""]
                 holes.append((len(parts) - 1, positions[part]))
                 open_ = b""
-    return [*parts, open_], tuple(holes)
+    return Compiled([*parts, open_], tuple(holes))

@@ -84,22 +84,14 @@ class _Plan(NamedTuple):
     """
 
     node_id: str
-    structure: list[bytes]
-    structure_holes: tuple[tuple[int, int], ...]
-    value: list[bytes]
-    value_holes: tuple[tuple[int, int], ...]
-    item: list[bytes]
-    item_holes: tuple[tuple[int, int], ...]
+    structure: Compiled
+    value: Compiled
+    item: Compiled | None
     fusible: bool
     in_region: bool
     amount: Arg | None
     seed: Arg | None
     sample: int | None
-
-    @property
-    def shares_items(self) -> bool:
-        """Whether it has an item pre-image."""
-        return bool(self.item_holes)  # its trust scope at least
 
 
 class Signer:
@@ -154,21 +146,6 @@ class Signer:
             self._inputs_name(given, inputs),
         )
 
-    def sign(
-        self, inputs: Mapping[str, Any], tenant: str, run_id: str
-    ) -> tuple[bytes, ...]:
-        """`Signed.signatures` alone."""
-        given, marks = self._given(inputs, tenant), self._marks(inputs)
-        return self._signatures(self._nodes(given, marks, run_id), marks)
-
-    def value_seeds(self, inputs: Mapping[str, Any], tenant: str) -> tuple[bytes, ...]:
-        """`Signed.seeds` alone."""
-        return self._seeds(self._given(inputs, tenant), self._marks(inputs))
-
-    def item_seeds(self, inputs: Mapping[str, Any], tenant: str) -> tuple[bytes, ...]:
-        """`Signed.item_seeds` alone."""
-        return self._item_seeds(self._given(inputs, tenant), self._marks(inputs))
-
     def fillings(
         self, inputs: Mapping[str, Any], tenant: str, run_id: str
     ) -> dict[Slot, bytes]:
@@ -222,11 +199,7 @@ class Signer:
             if mark is None:
                 filled.append(digest(b"nonce" + codec.canonical([run_id, plan.node_id])))
                 continue
-            parts = plan.structure.copy()
-            for index, position in plan.structure_holes:
-                parts[index] = filled[position]
-            parts.append(mark)
-            filled.append(digest(b"".join(parts)))
+            filled.append(digest(plan.structure.filled(filled, mark)))
         return filled[first:]
 
     def _signatures(
@@ -239,34 +212,23 @@ class Signer:
 
     def _seeds(self, given: list[bytes], marks: list[bytes | None]) -> tuple[bytes, ...]:
         digest = self.hashing.digest
-        seeds: list[bytes] = []
-        for plan, mark in zip(self._plans, marks, strict=True):
-            if mark is None:
-                seeds.append(UNSIGNED)
-                continue
-            parts = plan.value.copy()
-            for index, position in plan.value_holes:
-                parts[index] = given[position]
-            parts.append(mark)
-            seeds.append(digest(b"".join(parts)))
-        return tuple(seeds)
+        return tuple(
+            UNSIGNED if mark is None else digest(plan.value.filled(given, mark))
+            for plan, mark in zip(self._plans, marks, strict=True)
+        )
 
     def _item_seeds(
         self, given: list[bytes], marks: list[bytes | None]
     ) -> tuple[bytes, ...]:
         if not self._shares_items:
             return ()
-        seeds: list[bytes] = []
-        for plan, mark in zip(self._plans, marks, strict=True):
-            if mark is None or not plan.shares_items:
-                seeds.append(UNSIGNED)
-                continue
-            parts = plan.item.copy()
-            for index, position in plan.item_holes:
-                parts[index] = given[position]
-            parts.append(mark)
-            seeds.append(self.hashing.digest(b"".join(parts)))
-        return tuple(seeds)
+        digest = self.hashing.digest
+        return tuple(
+            UNSIGNED
+            if mark is None or plan.item is None
+            else digest(plan.item.filled(given, mark))
+            for plan, mark in zip(self._plans, marks, strict=True)
+        )
 
     def _inputs_name(self, given: list[bytes], inputs: Mapping[str, Any]) -> bytes:
         parts = [self._input_names]
@@ -285,9 +247,9 @@ def _plan(node: NodeSpec, structure: Compiled, value: Compiled, item: Compiled) 
     amount, seed = _sampling_args(node, node.sampling)
     return _Plan(
         node.id,
-        *structure,
-        *value,
-        *item,
+        structure,
+        value,
+        item if item.holes else None,  # it has its trust scope at least
         fusible=node.purity == "pure",
         in_region=bool(node.region),
         amount=amount,

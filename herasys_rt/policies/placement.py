@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from herasys_rt.core.state import Flight, Instance
+    from herasys_rt.core.instances import Instance
+    from herasys_rt.core.state import Flight
 
 
 class LeastLoaded:
@@ -21,7 +22,11 @@ class LeastLoaded:
 class LeastReserved:
     """The instance for whose calls the fewest tokens of keys and values are predicted, of
     those alike the one with the smallest share of its slots in use. What HexAGenT's
-    baselines do on decode instances (specs: section 3), blind to the kind of GPU."""
+    baselines do on decode instances, blind to the kind of GPU.
+
+    Where nobody predicts these tokens (`events.RunSubmitted.kv_tokens`), as in a runtime,
+    only slots count.
+    """
 
     name = "least_reserved"
 

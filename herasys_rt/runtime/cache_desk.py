@@ -23,7 +23,7 @@ class _Asked(NamedTuple):
     """Somebody who waits to hear that a purge has taken effect in the store."""
 
     client: str
-    number: int
+    question: int
     entries: int
     bytes: int
     since_s: float
@@ -68,7 +68,7 @@ class CacheDesk:
         if not self._is_operator(request.key):
             if tenant not in (None, own):
                 self._answer(
-                    request.client, PurgeReply(request.number, error=_not_theirs(own))
+                    request.client, PurgeReply(request.question, error=_not_theirs(own))
                 )
                 return
             tenant = own
@@ -77,7 +77,7 @@ class CacheDesk:
         self._apply(CachePurged(tenant, request.collection, request.signature))
         asked = _Asked(
             request.client,
-            request.number,
+            request.question,
             entries - table.entries,
             size - table.bytes,
             self._clock(),
@@ -140,7 +140,7 @@ class CacheDesk:
             self._tell(asked, message.entries)
 
     def _tell(self, asked: _Asked, stored: int | None) -> None:
-        reply = PurgeReply(asked.number, asked.entries, asked.bytes, stored)
+        reply = PurgeReply(asked.question, asked.entries, asked.bytes, stored)
         self._answer(asked.client, reply)
 
     def _answer(self, client: str, reply: PurgeReply) -> None:

@@ -13,9 +13,8 @@ from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.events import Hint
 from herasys_rt.errors import HerasysError
 from herasys_rt.messages import StoreFacts
-from herasys_rt.runtime.lifetimes import moment_now
 from herasys_rt.runtime.objects import ValueStore
-from herasys_rt.runtime.reuse_store import Found, Kept, ReuseStore
+from herasys_rt.runtime.reuse_store import Found, ReuseStore
 
 log = logging.getLogger(__name__)
 
@@ -52,24 +51,7 @@ class Hinting:
 
     def keep(self, command: KeepResult) -> None:
         """Store a result when there is time for it."""
-        value = command.value
-        kept = Kept(
-            value,
-            command.revisions,
-            command.tenant,
-            command.operator,
-            command.ttl_s,
-            moment_now(),
-            command.run_s,
-            command.tokens,
-        )
-        self._store.keep(
-            command.signature,
-            kept,
-            command.meta,
-            command.generation,
-            lambda: self._values.unpack(value),
-        )
+        self._store.keep(command, lambda: self._values.unpack(command.value))
         self._remember(command.signature)
 
     def drop(self, command: DropKept, done: Callable[[int], None]) -> None:

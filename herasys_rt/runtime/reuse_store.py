@@ -1,65 +1,40 @@
-"""Completed results on disk: what they are, where they lie, and that they are whole.
+"""Completed results on disk: which there are, what is kept next, and what goes.
 
-One SQLite file per folder, and one process at a time that uses it. A thread of its own
-writes; whoever asks looks into an index in memory and reads the one row that fits. Writing
-may be left out whenever there is too much of it: a result that is missing is computed
-again. What is read is checked against its digest first.
+A thread of its own writes the file (`results_file`); whoever asks looks into an index in
+memory and reads the one row that fits. Writing may be left out whenever there is too much
+of it: a result that is missing is computed again. What is read is checked against its
+digest first.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import logging
 import sqlite3
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from herasys_rt import __version__
-from herasys_rt.core.commands import DropKept
-from herasys_rt.core.fusion import Revisions
-from herasys_rt.core.values import Value
+from herasys_rt.core.commands import DropKept, KeepResult
+from herasys_rt.core.reuse import chosen_by
 from herasys_rt.errors import HerasysError
-from herasys_rt.graph import codec
 from herasys_rt.messages import StoreFacts
 from herasys_rt.runtime.lifetimes import Moment, left_s, moment_now
+from herasys_rt.runtime.results_file import Kept, ResultsFile, ResultsReader, Row
 
 log = logging.getLogger(__name__)
 
 LARGEST_BYTES = 4 * 1024 * 1024
 """A larger result is not kept: reading it would hold up the runs behind it."""
 
-_FORMAT = 1
 _QUEUED_BYTES = 64 * 1024 * 1024
 """What waits to be written; beyond it results are left out."""
 _QUEUED_TOUCHES = 10_000
 _PATIENCE_S = 1.0
 """How long to wait before what did not work is tried again."""
-_SCHEMA = """
-    CREATE TABLE IF NOT EXISTS results (
-        signature BLOB PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL,
-        head BLOB NOT NULL, digest BLOB NOT NULL, meta BLOB NOT NULL, data BLOB NOT NULL
-    )
-"""
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """What is known of a kept result without reading it. ``value`` is without its bytes;
-    ``since`` is when the ``ttl_s`` began; the rest is as in `commands.KeepResult`."""
-
-    value: Value
-    revisions: Revisions
-    tenant: str
-    operator: str
-    ttl_s: float
-    since: Moment
-    run_s: float = 0.0
-    tokens: int = 0
 
 
 class Found(NamedTuple):
@@ -69,13 +44,6 @@ class Found(NamedTuple):
     data: bytes
     meta: bytes
     left_s: float
-
-
-class _Row(NamedTuple):
-    """An entry of the index: a result that is in the file."""
-
-    kept: Kept
-    size: int
 
 
 class _Keep(NamedTuple):
@@ -111,8 +79,6 @@ class _Touch(NamedTuple):
 
 _Job = _Keep | _Purge | _Forget | _Touch
 
-_heads = codec.typed_decoder(Kept)
-
 
 class ReuseStore:
     """Keeps results in ``folder`` within ``max_bytes``, the least recently used going
@@ -126,13 +92,11 @@ class ReuseStore:
         self, folder: Path, max_bytes: int, now: Callable[[], Moment] = moment_now
     ) -> None:
         self._folder = folder
-        self._path = folder / "results.sqlite"
         self._max_bytes = max_bytes
         self._now = now
-        self._rows: OrderedDict[bytes, _Row] = OrderedDict()
+        self._rows: OrderedDict[bytes, Row] = OrderedDict()
         self._bytes = 0
         self._generation = -1
-        self._used = 0
         self._facts = {"kept": 0, "left_out": 0, "found": 0, "damaged": 0}
         self._jobs: deque[_Job] = deque()
         self._queued_bytes = 0
@@ -140,12 +104,10 @@ class ReuseStore:
         """Its lock is that of the index and the queue."""
         self._busy = False
         self._closing = False
-        self._damaged = False
-        self._holder: IO[str] | None = None
-        self._db: sqlite3.Connection | None = None
-        self._reader: sqlite3.Connection | None = None
-        self._opened = self._read_from = 0
-        """How often the file was opened, and as of which time it is read."""
+        self._file = ResultsFile(folder)
+        self._reader = ResultsReader(self._file.path)
+        self._opened = 0
+        """How often the file was opened."""
         self._writer = threading.Thread(target=self._serve, name="store", daemon=True)
         self._writer.start()
 
@@ -173,24 +135,27 @@ class ReuseStore:
         self._post(_Touch(signature))
         return found
 
-    def keep(
-        self,
-        signature: bytes,
-        kept: Kept,
-        meta: bytes,
-        generation: int,
-        read: Callable[[], bytes],
-    ) -> None:
-        """Write a result when there is time; ``read`` gives its bytes, in another thread.
-        ``kept.since`` is set here."""
-        size = kept.value.size + len(meta)
+    def keep(self, result: KeepResult, read: Callable[[], bytes]) -> None:
+        """Write a result when there is time; ``read`` gives the bytes of its value, in
+        another thread."""
+        size = result.value.size + len(result.meta)
         too_much = self._queued_bytes + size > _QUEUED_BYTES
         if too_much or size > min(LARGEST_BYTES, self._max_bytes):
             self._facts["left_out"] += 1
             return
-        bare = msgspec.structs.replace(kept.value, inline=None, place="")
-        kept = msgspec.structs.replace(kept, value=bare, since=self._now())
-        self._post(_Keep(signature, kept, meta, generation, read, size))
+        kept = Kept(
+            value=msgspec.structs.replace(result.value, inline=None, place=""),
+            revisions=result.revisions,
+            tenant=result.tenant,
+            operator=result.operator,
+            ttl_s=result.ttl_s,
+            since=self._now(),
+            run_s=result.run_s,
+            tokens=result.tokens,
+        )
+        self._post(
+            _Keep(result.signature, kept, result.meta, result.generation, read, size)
+        )
 
     def purge(self, drop: DropKept, done: Callable[[int], None]) -> None:
         """Find none of these results any more, at once; ``done`` hears, from another
@@ -201,7 +166,7 @@ class ReuseStore:
 
     def facts(self) -> StoreFacts:
         """How it is; from any thread."""
-        state = "up" if self._db is not None else "waiting"
+        state = "up" if self._file.is_open else "waiting"
         return StoreFacts(state, len(self._rows), self._bytes, **self._facts)
 
     def settle(self) -> None:
@@ -215,52 +180,34 @@ class ReuseStore:
             self._closing = True
             self._changed.notify_all()
         self._writer.join()
-        self._close_reader()
+        self._reader.close()
 
     def _taken_out(self, drop: DropKept) -> set[bytes]:
         """Take what a purge means out of the index; gives what it was."""
-        chosen = {
+        chosen = chosen_by(drop)
+        taken = {
             signature
             for signature, row in self._rows.items()
-            if drop.tenant in (None, row.kept.tenant)
-            and drop.signature in (b"", signature)
-            and (
-                drop.collection is None
-                or any(name == drop.collection for name, _ in row.kept.revisions)
-            )
+            if chosen((signature, row.kept.revisions), row.kept.tenant)
         }
-        for signature in chosen:
+        for signature in taken:
             self._bytes -= self._rows.pop(signature).size
-        return chosen
+        return taken
 
     def _read(self, signature: bytes, rest_s: float) -> Found | None:
         """What the file has, when it is whole."""
         try:
-            if self._reader is None or self._read_from != self._opened:
-                self._close_reader()
-                self._reader, self._read_from = _connect(self._path), self._opened
-            found = self._reader.execute(
-                "SELECT head, digest, meta, data FROM results WHERE signature = ?",
-                (signature,),
-            ).fetchone()
-            if found is None:
-                return None  # It was just deleted.
-            head, digest, meta, data = found
-            if {type(part) for part in found} == {bytes} and digest == _digest(
-                signature, head, meta, data
-            ):
-                return Found(_heads.decode(head), data, meta, rest_s)
-            log.error("result %s in %s is damaged", signature.hex()[:16], self._path)
+            found = self._reader.read(signature, self._opened)
         except sqlite3.Error as e:
-            log.error("a result cannot be read from %s: %s", self._path, e)
-            self._close_reader()
-        self._facts["damaged"] += 1
-        return None
-
-    def _close_reader(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+            log.error(
+                "result %s cannot be read from %s: %s",
+                signature.hex()[:16],
+                self._file.path,
+                e,
+            )
+            self._facts["damaged"] += 1
+            return None
+        return None if found is None else Found(*found, rest_s)
 
     def _unlist(self, signature: bytes) -> None:
         with self._changed:
@@ -289,7 +236,7 @@ class ReuseStore:
 
     def _work(self) -> bool:
         """One round: open the file or write what is queued; False when it is to end."""
-        if self._db is None:
+        if not self._file.is_open:
             if self._open():
                 return True
             with self._changed:
@@ -306,12 +253,12 @@ class ReuseStore:
                 return False
             self._write(jobs)
         except sqlite3.OperationalError as e:  # A full disk; what is there is whole.
-            log.error("results cannot be written to %s: %s", self._path, e)
+            log.error("results cannot be written to %s: %s", self._file.path, e)
             self._again(jobs)
         except sqlite3.DatabaseError as e:
-            log.error("%s is damaged: %s", self._path, e)
-            self._damaged = True
-            self._disconnect()
+            log.error("%s is damaged: %s", self._file.path, e)
+            self._file.discard()
+            self._clear()
             self._again(jobs)
         finally:
             with self._changed:
@@ -321,8 +268,7 @@ class ReuseStore:
 
     def _again(self, jobs: list[_Job]) -> None:
         """Of jobs that did not work only purges must not be lost."""
-        if self._db is not None and self._db.in_transaction:
-            self._db.rollback()
+        self._file.rollback()
         with self._changed:
             self._facts["left_out"] += sum(isinstance(job, _Keep) for job in jobs)
             purges = [job for job in jobs if isinstance(job, _Purge)]
@@ -331,71 +277,17 @@ class ReuseStore:
                 self._jobs.clear()
 
     def _open(self) -> bool:
-        """Take the folder and read the index; False when somebody else has it."""
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if self._holder is None:
-                holder = (self._folder / "lock").open("w")
-                try:
-                    fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    holder.close()
-                    return False
-                self._holder = holder
-            if self._damaged:
-                for path in self._folder.glob(f"{self._path.name}*"):
-                    path.unlink()
-            self._load()
-            self._damaged = False
-        except (OSError, sqlite3.OperationalError) as e:
-            log.error("no results are kept in %s: %s", self._folder, e)
+        """Open the file and list what it has; False when that does not work now."""
+        rows = self._file.open(self._now(), self._max_bytes)
+        if rows is None:
             return False
-        except (sqlite3.DatabaseError, msgspec.MsgspecError, TypeError) as e:
-            log.error("%s is damaged and begun anew: %s", self._path, e)
-            self._damaged = True
-            return False
-        return True
-
-    def _load(self) -> None:
-        db = _connect(self._path)
-        try:
-            self._path.chmod(0o600)
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            db.execute("PRAGMA secure_delete = ON")
-            db.execute("CREATE TABLE IF NOT EXISTS about (words TEXT)")
-            # Another version may compute other results of the same declaration.
-            words = f"results {_FORMAT} of herasys_rt {__version__}"
-            if db.execute("SELECT words FROM about").fetchone() != (words,):
-                db.execute("DROP TABLE IF EXISTS results")
-                db.execute("DELETE FROM about")
-                db.execute("INSERT INTO about VALUES (?)", (words,))
-            db.execute(_SCHEMA)
-            rows: OrderedDict[bytes, _Row] = OrderedDict()
-            over: list[bytes] = []
-            now, room = self._now(), self._max_bytes
-            for signature, size, head, used in db.execute(
-                "SELECT signature, size, head, used FROM results ORDER BY used DESC"
-            ):
-                kept = _heads.decode(head)
-                self._used = max(self._used, used)
-                if size <= room and left_s(kept.ttl_s, kept.since, now) > 0:
-                    rows[signature] = _Row(kept, size)
-                    rows.move_to_end(signature, last=False)
-                    room -= size
-                else:
-                    over.append(signature)
-            _delete(db, over)
-        except BaseException:
-            db.close()
-            raise
         with self._changed:
-            self._rows, self._bytes = rows, self._max_bytes - room
+            self._rows, self._bytes = rows, sum(row.size for row in rows.values())
             for job in self._jobs:  # Asked before there was anything to look through.
                 if isinstance(job, _Purge):
                     job.signatures.update(self._taken_out(job.drop))
             self._opened += 1
-        self._db = db
+        return True
 
     def _write(self, jobs: list[_Job]) -> None:
         """Do the jobs in order, in one transaction; a purge ends one."""
@@ -410,36 +302,29 @@ class ReuseStore:
                 del jobs[0]
 
     def _write_some(self, jobs: list[_Job]) -> None:
-        db = self._db
-        assert db is not None
-        written: dict[bytes, tuple[_Row, int]] = {}
-        with db:
-            db.execute("BEGIN")
+        file = self._file
+        written: dict[bytes, tuple[Row, int]] = {}
+        with file.transaction():
             for job in jobs:
                 match job:
                     case _Keep():
-                        row = self._insert(db, job)
+                        row = self._insert(job)
                         if row is not None:
                             written[job.signature] = (row, job.generation)
                     case _Forget():
                         if job.signature not in self._rows:
-                            _delete(db, [job.signature])
+                            file.delete([job.signature])
                             written.pop(job.signature, None)
                     case _Touch():
-                        self._used += 1
-                        db.execute(
-                            "UPDATE results SET used = ? WHERE signature = ?",
-                            (self._used, job.signature),
-                        )
+                        file.touch(job.signature)
                     case _Purge():
                         pass
         surplus = self._enlist(written)
         if surplus:
-            with db:
-                db.execute("BEGIN")
-                _delete(db, surplus)
+            with file.transaction():
+                file.delete(surplus)
 
-    def _insert(self, db: sqlite3.Connection, job: _Keep) -> _Row | None:
+    def _insert(self, job: _Keep) -> Row | None:
         """Write one result, unless it cannot be had or a purge came after it."""
         if job.generation != self._generation:
             self._facts["left_out"] += 1
@@ -454,17 +339,9 @@ class ReuseStore:
             log.error("a result of another size than was told was not kept")
             self._facts["damaged"] += 1
             return None
-        head = codec.encode(job.kept)
-        self._used += 1
-        size = len(data) + len(job.meta) + len(head)
-        digest = _digest(job.signature, head, job.meta, data)
-        db.execute(
-            "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (job.signature, size, self._used, head, digest, job.meta, data),
-        )
-        return _Row(job.kept, size)
+        return self._file.insert(job.signature, job.kept, job.meta, data)
 
-    def _enlist(self, written: dict[bytes, tuple[_Row, int]]) -> list[bytes]:
+    def _enlist(self, written: dict[bytes, tuple[Row, int]]) -> list[bytes]:
         """Let what was written be found; gives what has to be deleted for it, and what a
         purge has overtaken."""
         surplus: list[bytes] = []
@@ -486,46 +363,20 @@ class ReuseStore:
         return surplus
 
     def _write_purge(self, job: _Purge) -> None:
-        db = self._db
-        assert db is not None
-        with db:
-            db.execute("BEGIN")
-            _delete(db, job.signatures)
-        # Nothing of it is left in the log either, and no power cut brings it back.
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with self._file.transaction():
+            self._file.delete(job.signatures)
+        self._file.truncate_log()
         job.done(len(job.signatures))
 
-    def _disconnect(self) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+    def _clear(self) -> None:
         with self._changed:
             self._rows.clear()
             self._bytes = 0
 
     def _shut(self) -> None:
-        self._disconnect()
-        if self._holder is not None:
-            self._holder.close()
-            self._holder = None
+        self._file.close()
+        self._clear()
         with self._changed:
             self._closing = True
             self._jobs.clear()
             self._changed.notify_all()
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
-
-
-def _delete(db: sqlite3.Connection, signatures: Iterable[bytes]) -> None:
-    each = [(signature,) for signature in signatures]
-    db.executemany("DELETE FROM results WHERE signature = ?", each)
-
-
-def _digest(*parts: bytes) -> bytes:
-    """SHA-256 over what belongs together, whatever hash names the values."""
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(hashlib.sha256(part).digest())
-    return whole.digest()

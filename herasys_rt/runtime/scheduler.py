@@ -467,7 +467,8 @@ class SchedulerLoop:
         if endpoint is not None:
             cache = self._cache.report(message.client, message.key)
             cache["store"] = None if self._store is None else to_builtins(self._store)
-            self._outbox.post(endpoint, StatusReply({**self.status(), "cache": cache}))
+            status = {**self.status(), "cache": cache}
+            self._outbox.post(endpoint, StatusReply(message.question, status))
 
     def _explain_request(self, message: ExplainRequest) -> None:
         """It came past the fuser, who alone could tell."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from herasys_rt.core.events import PoolDeclared
+from herasys_rt.core.instances import Pool
 from herasys_rt.core.plan import pool_for
-from herasys_rt.core.state import Pool
 from herasys_rt.costs.hardware import gpu
 from herasys_rt.costs.models import model as arch_of
 from herasys_rt.costs.network import KvEnd, kv_transfer_s

@@ -15,7 +15,7 @@ import pytest
 
 from herasys_rt import Client, connect, load_config, workflow
 from herasys_rt.cli import execute
-from herasys_rt.client.status import runtime_status
+from herasys_rt.client.background import runtime_status
 from herasys_rt.core.commands import Command, FinishRun, StartBatch
 from herasys_rt.costs.profile import read_profile
 from herasys_rt.costs.service import profiled_service

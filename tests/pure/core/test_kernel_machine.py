@@ -28,20 +28,11 @@ from herasys_rt.core import (
 from herasys_rt.core.commands import FinishRun
 from herasys_rt.core.fusion import Claim, FusionTable, Key
 from herasys_rt.core.heap import IndexedHeap, Rank
+from herasys_rt.core.instances import Instance, Pool
 from herasys_rt.core.items import ItemTable, Sharing
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.needs import Needs
-from herasys_rt.core.state import (
-    Flight,
-    Fragment,
-    Instance,
-    Node,
-    Payload,
-    Pool,
-    Run,
-    RunStatus,
-    State,
-)
+from herasys_rt.core.state import Flight, Fragment, Node, Payload, Run, RunStatus, State
 from herasys_rt.core.values import Value
 from herasys_rt.errors import ErrorInfo, InternalError
 from herasys_rt.graph.spec import NodeSpec, WorkflowSpec

@@ -138,7 +138,7 @@ def test_faults_of_options_are_told_with_all_others():
 
 def signed(function: Any) -> list[bytes]:
     spec = workflow(name="flow")(function).spec
-    return list(Signer(spec, lambda node: "m").sign({}, "t", "r"))
+    return list(Signer(spec, lambda node: "m").signed({}, "t", "r").signatures)
 
 
 def test_a_sampled_node_that_opts_in_is_pure_and_numbered_among_its_equals():

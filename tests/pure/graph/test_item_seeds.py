@@ -42,7 +42,7 @@ def without(text: str):
 def seeds(
     spec: WorkflowSpec, tenant: str = "t", model: str = "m", **inputs: Any
 ) -> tuple[bytes, ...]:
-    return Signer(spec, lambda _: model).item_seeds(inputs, tenant)
+    return Signer(spec, lambda _: model).signed(inputs, tenant, "r").item_seeds
 
 
 def many(spec: WorkflowSpec) -> NodeSpec:
@@ -110,7 +110,7 @@ def test_what_may_not_fuse_has_no_seed(purity):
 
 def test_seeds_are_stable_and_made_by_the_hash_that_was_chosen():
     assert seeds(by_literal.spec)[0] == SEED and len(SEED) == 32
-    (short,) = Signer(by_literal.spec, lambda _: "m", XXH3).item_seeds({}, "t")
+    (short,) = Signer(by_literal.spec, lambda _: "m", XXH3).signed({}, "t", "r").item_seeds
     assert len(short) == 16
 
 

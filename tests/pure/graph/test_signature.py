@@ -66,7 +66,11 @@ def model(_: NodeSpec) -> str:
 def sign(
     *nodes: NodeSpec, tenant="t", run_id="r", fingerprint=model, share="tenant", **inputs
 ) -> tuple[bytes, ...]:
-    return Signer(spec(*nodes, share=share), fingerprint).sign(inputs, tenant, run_id)
+    return (
+        Signer(spec(*nodes, share=share), fingerprint)
+        .signed(inputs, tenant, run_id)
+        .signatures
+    )
 
 
 def last(*nodes: NodeSpec, **more) -> bytes:
@@ -256,8 +260,8 @@ def test_the_fingerprint_is_asked_once_per_node():
         return "m"
 
     signer = Signer(spec(node("a", text=Lit("x")), node("b", text=NodeRef("a"))), count)
-    signer.sign({}, "t", "1")
-    signer.sign({}, "t", "2")
+    signer.signed({}, "t", "1")
+    signer.signed({}, "t", "2")
     assert asked == ["a", "b"]
 
 
@@ -265,7 +269,7 @@ _SCRIPT = """
 from examples.stdlib_rag import rag_rerank
 from herasys_rt.graph.signature import Signer
 signer = Signer(rag_rerank.spec, lambda node: "m:" + node.resource)
-signed = signer.sign(rag_rerank.bind(question="What is caf\\u00e9?"), "t", "r")
+signed = signer.signed(rag_rerank.bind(question="What is caf\\u00e9?"), "t", "r").signatures
 print(rag_rerank.spec.id, *(s.hex() for s in signed))
 """
 
@@ -368,7 +372,7 @@ def region_spec(
 
 def sign_region(whole: WorkflowSpec, run_id: str = "r", **inputs: Any) -> tuple[bytes, ...]:
     values = {"x": "1", "y": [], "z": 0, **inputs}
-    return Signer(whole, model).sign(values, "t", run_id)
+    return Signer(whole, model).signed(values, "t", run_id).signatures
 
 
 def test_nodes_of_a_region_are_unsigned_and_their_list_is_signed():

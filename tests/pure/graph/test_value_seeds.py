@@ -70,7 +70,7 @@ def seeds(
     **inputs: Any,
 ) -> tuple[bytes, ...]:
     signer = Signer(flow(*nodes, share=share), lambda _: model)
-    return signer.value_seeds({"x": 1, "y": 2, "z": [], **inputs}, tenant)
+    return signer.signed({"x": 1, "y": 2, "z": [], **inputs}, tenant, "r").seeds
 
 
 def last(*nodes: NodeSpec, **more: Any) -> bytes:
@@ -185,8 +185,11 @@ def test_a_node_of_a_region_has_a_seed_without_its_list():
     found = seeds(inner, end)
     assert [len(seed) for seed in found] == [32, 32]
     other = Signer(flow(inner, end, items=Lit(["a"])), lambda _: "m")
-    assert other.value_seeds({}, "t") == found
-    assert Signer(flow(inner, end), lambda _: "m").sign({"z": []}, "t", "r")[0] == b""
+    assert other.signed({}, "t", "r").seeds == found
+    assert (
+        Signer(flow(inner, end), lambda _: "m").signed({"z": []}, "t", "r").signatures[0]
+        == b""
+    )
 
 
 def test_an_element_shares_with_the_same_work_outside_but_its_item_is_none():
@@ -214,15 +217,14 @@ def test_own_collections_are_those_a_node_names_itself():
     assert signer.collections({"x": "books"})[-1] == ("books", "docs")
 
 
-def test_all_at_once_is_what_each_gives_alone():
+def test_names_are_as_long_as_the_hash_gives_them():
     spec = flow(A, change(B, purity="effect"), node("c", text=NodeRef("b")))
     for hashing in (SHA256, XXH3):
         signer = Signer(spec, lambda _: "m", hashing)
         inputs = {"x": "1", "y": 0.5, "z": [1]}
         signed = signer.signed(inputs, "t", "r")
-        assert signed.signatures == signer.sign(inputs, "t", "r")
-        assert signed.seeds == signer.value_seeds(inputs, "t")
-        assert {len(seed) for seed in signed.seeds if seed} == {hashing.size}
+        for names in (signed.signatures, signed.seeds, [signed.inputs]):
+            assert {len(name) for name in names if name} == {hashing.size}
 
 
 def test_inputs_are_named_by_their_names_and_values_whether_read_or_not():

@@ -46,7 +46,7 @@ def faults(function: Any) -> str:
 
 def signed(function: Any) -> bytes:
     spec = workflow(name="flow")(function).spec
-    return Signer(spec, lambda node: "m").sign({}, "t", "r")[-1]
+    return Signer(spec, lambda node: "m").signed({}, "t", "r").signatures[-1]
 
 
 def say(role: str, content: Any) -> dict[str, Any]:

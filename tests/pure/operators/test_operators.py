@@ -160,7 +160,7 @@ def test_sampling_fields_are_settled():
 def test_equal_generation_signs_equally_however_it_is_written():
     def signed(function: Any) -> bytes:
         spec = workflow(name="flow")(function).spec
-        return Signer(spec, lambda node: "m").sign({}, "t", "r")[-1]
+        return Signer(spec, lambda node: "m").signed({}, "t", "r").signatures[-1]
 
     base = signed(lambda: generate("x"))
     same = [

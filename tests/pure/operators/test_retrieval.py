@@ -34,7 +34,7 @@ def faults_of(function: Any) -> str:
 
 def signed(function: Any) -> bytes:
     spec = workflow(name="flow")(function).spec
-    return Signer(spec, lambda node: "m").sign({}, "t", "r")[-1]
+    return Signer(spec, lambda node: "m").signed({}, "t", "r").signatures[-1]
 
 
 def test_each_operator_lowers_to_its_verb():

@@ -52,7 +52,11 @@ def test_a_search_depends_on_the_collection_it_may_read():
 
 def test_everything_that_changes_the_results_changes_the_signature():
     def signed(function: Any) -> bytes:
-        return Signer(workflow(name="flow")(function).spec, str).sign({}, "t", "r")[-1]
+        return (
+            Signer(workflow(name="flow")(function).spec, str)
+            .signed({}, "t", "r")
+            .signatures[-1]
+        )
 
     others = [
         signed(lambda: web_search("a")),

@@ -81,7 +81,7 @@ def faults_of(function: Any) -> str:
 
 def signed(function: Callable[[], Any]) -> bytes:
     spec = workflow(name="flow")(function).spec
-    return Signer(spec, lambda node: "m").sign({}, "t", "r")[-1]
+    return Signer(spec, lambda node: "m").signed({}, "t", "r").signatures[-1]
 
 
 # --- the schema -------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_a_tool_is_an_effect_unless_it_says_otherwise():
     (node,) = nodes_of(lambda: send("Ada"))
     assert (node.purity, node.output) == ("effect", PortType.TEXT)
     spec = workflow(name="flow")(lambda: send("Ada")).spec
-    assert Signer(spec, lambda node: "").sign({}, "t", "r") == (UNSIGNED,)
+    assert Signer(spec, lambda node: "").signed({}, "t", "r").signatures == (UNSIGNED,)
 
 
 def test_results_go_where_their_type_fits():
@@ -323,8 +323,8 @@ def test_the_bytes_of_the_function_are_no_part_of_the_signature():
     node = spec.nodes[0]
     other = msgspec.structs.replace(node, args={**node.args, "function": Lit(b"other")})
     changed = msgspec.structs.replace(spec, nodes=(other,))
-    first = Signer(spec, lambda node: "").sign({}, "t", "r")
-    assert Signer(changed, lambda node: "").sign({}, "t", "r") == first
+    first = Signer(spec, lambda node: "").signed({}, "t", "r").signatures
+    assert Signer(changed, lambda node: "").signed({}, "t", "r").signatures == first
 
 
 def test_a_pure_tool_that_captures_what_has_no_name_is_refused():

@@ -1,9 +1,10 @@
 import pytest
 
 from herasys_rt.core.events import PoolDeclared
+from herasys_rt.core.instances import Instance, Pool
 from herasys_rt.core.plan import plan_of
 from herasys_rt.core.policy import PolicyNames
-from herasys_rt.core.state import Flight, Fragment, Instance, Node, Pool, Run
+from herasys_rt.core.state import Flight, Fragment, Node, Run
 from herasys_rt.core.values import Value
 from herasys_rt.errors import ConfigError
 from herasys_rt.graph.spec import NodeOptions, WorkflowSpec

@@ -207,7 +207,7 @@ def test_rows_may_go_through_an_agent_and_all_have_the_labels(run_batch, tmp_pat
 def test_labels_and_frontends_that_are_none_are_wrong_use(run_batch, capsys, monkeypatch):
     assert run_batch("", "--label", "team")[0] == batch.USAGE
     assert "not of the form KEY=VALUE" in capsys.readouterr().err
-    from herasys_rt.client.client import connect
+    from herasys_rt.client.connecting import connect
 
     monkeypatch.setattr(batch, "connect", connect)
     assert run_batch("", "--frontends", "-1")[0] == batch.USAGE

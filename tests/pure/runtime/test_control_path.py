@@ -561,7 +561,7 @@ def test_inputs_of_map_are_inputs_and_never_options(start_runtime, hand_engine):
 def test_leaving_map_does_not_wait_for_an_input_that_never_comes(
     start_runtime, hand_engine, monkeypatch
 ):
-    from herasys_rt.client import client as module
+    from herasys_rt.client import window as module
 
     monkeypatch.setattr(module, "_FEEDER_PATIENCE_S", 0.05)
     engine = hand_engine()
@@ -790,28 +790,42 @@ def test_a_scheduler_that_is_killed_is_noticed_by_its_connection(short_folder):
     client.close()
 
 
+def listening(outbox: Outbox, peer: Endpoint) -> Any:
+    """A socket at the peer's address to which the outbox has come through."""
+    socket = zmq.Context.instance().socket(zmq.PULL)
+    socket.bind(peer.ipc)
+    for _ in range(100):
+        outbox.send(peer, Ping("client"))  # One may still go the former's way.
+        if socket.poll(100):
+            return socket
+    pytest.fail("nothing comes through")
+
+
 def test_a_connection_that_comes_back_is_not_lost(short_folder):
-    context = zmq.Context.instance()
-    address = f"ipc://{short_folder / 'peer'}"
     outbox = Outbox()
-
-    def listen() -> Any:
-        socket = context.socket(zmq.PULL)
-        socket.bind(address)
-        outbox.send(peer, Ping("client"))
-        assert socket.poll(10_000)
-        return socket
-
-    peer = Endpoint(host_identity(), address)
+    peer = Endpoint(host_identity(), f"ipc://{short_folder / 'peer'}")
     watch = outbox.watch(peer)
-    first = listen()
+    first = listening(outbox, peer)
     assert not watch.lost()
     first.close(linger=0)
     while not watch.lost():
         pass
-    second = listen()
+    second = listening(outbox, peer)
     while watch.lost():
         pass
     watch.close()
     outbox.close()
     second.close(linger=0)
+
+
+def test_what_becomes_of_a_peer_that_is_watched_no_more_holds_up_nothing(short_folder):
+    outbox = Outbox()
+    peer = Endpoint(host_identity(), f"ipc://{short_folder / 'peer'}")
+    watch = outbox.watch(peer)
+    socket = listening(outbox, peer)
+    watch.close()
+    for _ in range(3):
+        socket.close(linger=0)
+        socket = listening(outbox, peer)
+    outbox.close()
+    socket.close(linger=0)

@@ -70,7 +70,11 @@ def test_a_run_is_explained_as_it_was_signed():
     runs = SignedRuns()
     kept(runs, "run-1")
     found = runs.explain("run-1", "generate", "t")
-    signed = Signer(answer.spec, lambda _: "m").sign({"question": "run-1"}, "t", "run-1")
+    signed = (
+        Signer(answer.spec, lambda _: "m")
+        .signed({"question": "run-1"}, "t", "run-1")
+        .signatures
+    )
     assert found.signature == signed[0].hex()
     assert (found.run_id, found.node) == ("run-1", "generate")
 

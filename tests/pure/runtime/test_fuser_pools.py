@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from herasys_rt.core.events import PoolDeclared
+from herasys_rt.core.instances import Pool
 from herasys_rt.core.plan import pool_for
-from herasys_rt.core.state import Pool
 from herasys_rt.dsl import workflow
 from herasys_rt.graph.spec import NodeSpec
 from herasys_rt.messages import PoolFacts

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from herasys_rt.core.commands import DropKept
+from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.values import Value
 from herasys_rt.errors import EnvironmentFaultError
-from herasys_rt.runtime import reuse_store
+from herasys_rt.runtime import results_file, reuse_store
 from herasys_rt.runtime.lifetimes import Moment
-from herasys_rt.runtime.reuse_store import Kept, ReuseStore
+from herasys_rt.runtime.reuse_store import ReuseStore
 
 BEGUN = Moment("boot", 0.0, 0.0)
 
@@ -74,8 +74,19 @@ def keep(
     read: Callable[[], bytes] | None = None,
 ) -> None:
     value = Value(hashlib.sha256(data).digest(), len(data), data, truth=False, length=3)
-    kept = Kept(value, revisions, tenant, "llm@1", ttl_s, BEGUN, 2.0, 5)
-    store.keep(key(name), kept, meta, generation, read or (lambda: data))
+    result = KeepResult(
+        signature=key(name),
+        revisions=revisions,
+        generation=generation,
+        value=value,
+        meta=meta,
+        ttl_s=ttl_s,
+        tenant=tenant,
+        operator="llm@1",
+        run_s=2.0,
+        tokens=5,
+    )
+    store.keep(result, read or (lambda: data))
 
 
 def purge(store: ReuseStore, *, generation: int = 1, **filters: Any) -> int:
@@ -264,7 +275,7 @@ def test_results_of_another_version_are_not_taken(
     store = machine.open()
     keep(store, "a")
     store.close()
-    monkeypatch.setattr(reuse_store, "__version__", "0.0.0")
+    monkeypatch.setattr(results_file, "__version__", "0.0.0")
     assert names(machine.open(), "a") == []
 
 

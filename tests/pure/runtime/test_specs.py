@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from herasys_rt.client import link
+from herasys_rt.client import unanswered
 from herasys_rt.core.events import SpecRegistered
 from herasys_rt.dsl import agent, workflow
 from herasys_rt.errors import HerasysError
@@ -121,15 +121,16 @@ def test_a_step_of_an_agent_brings_its_forgotten_workflow_along(
 def test_a_client_remembers_a_bounded_number_of_workflows(
     start_runtime, hand_engine, monkeypatch
 ):
-    monkeypatch.setattr(link, "_KNOWN_SPECS", 2)
+    monkeypatch.setattr(unanswered, "_KNOWN_SPECS", 2)
     engine = hand_engine()
     client = start_runtime(llm=engine).connect()
     for number, name in enumerate([0, 1, 2, 0]):
         run = client.submit(fresh(name), question=str(number))
         serve(engine, number + 1, "text")
         assert run.result(10) == "text"
-    assert len(client._link._known_specs) <= 2
-    assert not client._link._sent_again and not client._link._unaccepted
+    left = client._link._unanswered
+    assert len(left._known_specs) <= 2
+    assert not left._sent_again and not left._submitted
 
 
 @pytest.mark.parametrize("with_fuser", [True, False])
@@ -145,4 +146,4 @@ def test_a_workflow_that_does_not_hold_is_told_twice_and_then_the_run_fails(
     with pytest.raises(HerasysError) as caught:
         client.submit(wrong, question="q").result(10)
     assert caught.value.code in ("unknown_spec", "invalid_graph")
-    assert not client._link._sent_again
+    assert not client._link._unanswered._sent_again
