@@ -82,11 +82,12 @@ class Claim:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A completed result in the table, under ``keys``: by none of them a lookup can find
-    it once they are gone. ``pins`` counts nodes of active runs that hold it. ``items`` are
-    the keys of its items where they may be borrowed, until ``items_expire_s``."""
+    """A completed result in the table: as ``results`` by the keys that lead to it, which
+    differ in their expiry; without any no lookup finds it. ``pins`` counts nodes of
+    active runs that hold it. ``items`` are the keys of its items where they may be
+    borrowed, until ``items_expire_s``."""
 
-    keys: list[Key]
+    results: dict[Key, Result]
     value: Value
     size: int
     owner: Owner
@@ -131,7 +132,7 @@ class FusionTable:
 
     def __init__(self, ledger: Ledger, max_bytes: int, max_entries: int) -> None:
         self.live: dict[Key, Flight] = {}
-        self.completed: dict[Key, Listed] = {}
+        self.completed: dict[Key, Entry] = {}
         self.items = ItemTable()
         self.entries = 0
         self.bytes = 0
@@ -146,13 +147,14 @@ class FusionTable:
 
     def result(self, key: Key, now: float) -> Listed | None:
         """The completed result of a key that has not expired at ``now``."""
-        listed = self.completed.get(key)
-        if listed is None:
+        entry = self.completed.get(key)
+        if entry is None:
             return None
-        if listed.result.expires_s <= now:
-            self._unlist(key, listed.entry)
+        result = entry.results[key]
+        if result.expires_s <= now:
+            self._unlist(key, entry)
             return None
-        return listed
+        return Listed(entry, result)
 
     def register(self, key: Key, flight: Flight) -> None:
         """From now on nodes with this key find the flight."""
@@ -186,13 +188,13 @@ class FusionTable:
         """
         if size > self.max_bytes:
             return None
-        completed, keys = self.completed, list[Key]()
-        entry = Entry(keys, value, size, owner)
+        completed, results = self.completed, dict[Key, Result]()
+        entry = Entry(results, value, size, owner)
         for key, result in found[:_MOST_KEYS]:
             if key not in completed or self.result(key, now) is None:
-                completed[key] = Listed(entry, result)
-                keys.append(key)
-        if not keys:
+                completed[key] = entry
+                results[key] = result
+        if not results:
             return None
         self._ledger.acquire(value)
         self._idle[entry] = None
@@ -208,10 +210,10 @@ class FusionTable:
         first."""
         if self.result(key, now) is not None:
             return False
-        if len(entry.keys) >= _MOST_KEYS:
-            self._unlist(entry.keys[1], entry)
-        entry.keys.append(key)
-        self.completed[key] = Listed(entry, result)
+        if len(entry.results) >= _MOST_KEYS:
+            self._unlist(list(entry.results)[1], entry)
+        entry.results[key] = result
+        self.completed[key] = entry
         return True
 
     def keep_items(self, entry: Entry, sharing: Sharing, expires_s: float) -> None:
@@ -237,7 +239,7 @@ class FusionTable:
     def unpin(self, entry: Entry) -> None:
         """One node less; the last one lets the entry age."""
         entry.pins -= 1
-        if not entry.pins and entry.keys:
+        if not entry.pins and entry.results:
             self._idle[entry] = None
 
     def trim(self) -> None:
@@ -246,7 +248,7 @@ class FusionTable:
             self.bytes > self.max_bytes or self.entries > self.max_entries
         ):
             entry = next(iter(self._idle))
-            for key in list(entry.keys):
+            for key in list(entry.results):
                 self._unlist(key, entry)
 
     def purge(self, chosen: Callable[[Entry], bool]) -> list[Entry]:
@@ -255,7 +257,7 @@ class FusionTable:
         self.generation += 1
         gone = [entry for entry in self.listed() if chosen(entry)]
         for entry in gone:
-            for key in list(entry.keys):
+            for key in list(entry.results):
                 self._unlist(key, entry)
         return gone
 
@@ -265,14 +267,14 @@ class FusionTable:
 
     def listed(self) -> list[Entry]:
         """Every entry that a lookup can find, once each."""
-        return list(dict.fromkeys(each.entry for each in self.completed.values()))
+        return list(dict.fromkeys(self.completed.values()))
 
     def _unlist(self, key: Key, entry: Entry) -> None:
         """Take a key out. With its last key the entry goes, and the value when nodes that
         hold it are done too."""
         del self.completed[key]
-        entry.keys.remove(key)
-        if not entry.keys:
+        del entry.results[key]
+        if not entry.results:
             self._idle.pop(entry, None)
             self._let_go(entry)
 

@@ -156,14 +156,14 @@ def table(state: State) -> Iterator[str]:
     pins = Counter(id(node.entry) for node in every_node(state) if node.entry is not None)
     idle = {id(entry) for entry in fusion.idle()}
     entries = fusion.listed()
-    for key, found in fusion.completed.items():
-        if found.entry.keys.count(key) != 1:
+    for key, entry in fusion.completed.items():
+        if key not in entry.results:
             yield "an entry is found by a key that it has not"
-        if found.result.value is not found.entry.value:
+        elif entry.results[key].value is not entry.value:
             yield "an entry is found with another value"
     if len(entries) != fusion.entries:
         yield f"the table counts {fusion.entries} entries of {len(entries)}"
-    if sum(len(entry.keys) for entry in entries) != len(fusion.completed):
+    if sum(len(entry.results) for entry in entries) != len(fusion.completed):
         yield "an entry has keys that do not lead to it"
     for entry in entries:
         if entry.pins != pins[id(entry)]:

@@ -315,6 +315,6 @@ def _keep(
     entry = state.table.store(found, event.value, size, now, owner)
     if entry is not None and state.config.reuse_store:
         for key, lasting in found:
-            if key is not flight.value_key and key in entry.keys:
+            if key is not flight.value_key and key in entry.results:
                 reuse.keep(state, key, lasting, owner)
     return entry

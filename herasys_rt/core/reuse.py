@@ -90,7 +90,7 @@ def purge(state: State, event: CachePurged) -> None:
     chosen = chosen_by(event)
     gone = set(
         state.table.purge(
-            lambda entry: any(chosen(key, entry.owner.tenant) for key in entry.keys)
+            lambda entry: any(chosen(key, entry.owner.tenant) for key in entry.results)
         )
     )
     digests = {entry.value.digest for entry in gone}

@@ -391,10 +391,10 @@ class KernelWorld:
         if event == ev.CachePurged():
             self.purged_s = self.now + 0.1
         self.send(event)
-        for (signature, revisions), listed in self.state.table.completed.items():
+        for (signature, revisions), entry in self.state.table.completed.items():
             named = event.collection in {None, *(name for name, _ in revisions)}
             named = named and event.signature in (b"", signature)
-            whose = listed[0].owner.tenant
+            whose = entry.owner.tenant
             assert not (named and event.tenant in (None, whose)), "not purged"
 
     def submit_as(self, run_id: str, shape: Shape, salt: int, how: int) -> list[Command]:
