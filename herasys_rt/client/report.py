@@ -110,7 +110,7 @@ class RunReport(msgspec.Struct, frozen=True):
             "usage": self.usage,
             "error": self.error.to_json() if self.error is not None else None,
             "latency_s": round(self.latency_s, 6),
-            "nodes": [_node_json(node) for node in self.nodes],
+            "nodes": [node_json(node) for node in self.nodes],
         }
         if self.labels:
             told["labels"] = dict(self.labels)
@@ -130,7 +130,8 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _node_json(node: NodeRecord) -> dict[str, Any]:
+def node_json(node: NodeRecord) -> dict[str, Any]:
+    """A node as reports have it."""
     return {
         "id": node.id,
         "operator": node.operator,

@@ -16,6 +16,7 @@ import pytest
 from herasys_rt import Client, connect, load_config, workflow
 from herasys_rt.cli import execute
 from herasys_rt.client.background import runtime_status
+from herasys_rt.client.report import node_json
 from herasys_rt.core.commands import Command, FinishRun, StartBatch
 from herasys_rt.costs.profile import read_profile
 from herasys_rt.costs.service import profiled_service
@@ -195,20 +196,7 @@ def test_the_journal_of_running_engines_replays_in_the_simulators_loop(
     for run_id, report in reports.items():
         end = ends[run_id]
         assert end.status == report["status"] == "succeeded"
-        assert [
-            {
-                "id": node.id,
-                "operator": node.operator,
-                "instance": node.instance or None,
-                "state": node.state,
-                "queued_s": round(node.queued_s, 6),
-                "run_s": round(node.run_s, 6),
-                "fused_into": node.fused_into or None,
-                "reused": node.reused,
-                "parents": list(node.parents),
-            }
-            for node in end.nodes
-        ] == report["nodes"]
+        assert [node_json(node) for node in end.nodes] == report["nodes"]
     started = {c.instance for c in commands if isinstance(c, StartBatch)}
     assert {name.partition("-")[0] for name in started} >= {"llm", "embedding", "rerank"}
 
