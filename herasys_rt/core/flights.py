@@ -195,7 +195,8 @@ def capture(state: State, feeder: Node) -> None:
     for value in payload.placed:
         state.ledger.acquire(value)
     flight.value_key = value_key_of(state, feeder, flight)
-    flight.sharing = borrowing.sharing_of(feeder, flight)
+    if feeder.fragment.item_seeds:
+        flight.sharing = borrowing.sharing_of(feeder, flight)
     state.agenda.append(flight)
     if len(flight.members) > 1:
         for node in list(flight.members.values()):

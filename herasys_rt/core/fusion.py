@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from herasys_rt.core.items import ENTRY_BYTES, ItemTable, Sharing
 from herasys_rt.core.ledger import Ledger
 from herasys_rt.core.values import Value
@@ -32,8 +34,7 @@ _MOST_KEYS = 8
 by structure."""
 
 
-@dataclass(slots=True, eq=False)
-class Result:
+class Result(msgspec.Struct, eq=False):
     """How a flight ended, shared by all its members that came with equal claims.
 
     ``exact`` says that it is whole, and that everything it was made from is and had the

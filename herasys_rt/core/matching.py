@@ -7,7 +7,7 @@ counts for the flight's structural key as well: twins by structure find it from 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from herasys_rt.core import flights, flow, remaining, reuse
 from herasys_rt.core.fusion import Claim, Key, Listed, agree

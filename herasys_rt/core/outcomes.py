@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from herasys_rt.core import borrowing, ends, flights, flow, remaining, reuse
 from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished, ItemStarted

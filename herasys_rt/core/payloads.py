@@ -20,9 +20,10 @@ def payload_of(node: Node) -> Payload:
     for position in plan.parents[node.position]:
         result = nodes[position].result
         assert result is not None and result.value is not None
-        upstream.append((position, result.value.bare()))
-        if result.value.place:
-            placed += (result.value,)
+        value = result.value
+        upstream.append((position, value.bare() if value.items else value))
+        if value.place:
+            placed += (value,)
         exact = exact and result.exact
         expires_s = min(expires_s, result.expires_s)
     return Payload(

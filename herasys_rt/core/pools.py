@@ -6,7 +6,7 @@ from herasys_rt.core import flights, outcomes
 from herasys_rt.core.commands import StartBatch, WorkItem
 from herasys_rt.core.events import InstanceDown, InstanceUp, PoolDeclared, PoolFailed
 from herasys_rt.core.instances import Batch, Instance, Pool, Turn
-from herasys_rt.core.state import Flight, Node, State
+from herasys_rt.core.state import Flight, State
 from herasys_rt.core.timers import clear_timer, longest_timeout_s, set_timer
 from herasys_rt.core.transitions import move
 
@@ -172,14 +172,9 @@ def work_item(flight: Flight) -> WorkItem:
                 if node.fragment.stream and flights.listens(node)
             ]
         ),
-        any(map(_is_itemised, flight.members.values())),
+        any([n.fragment.plan.itemised[n.position] for n in flight.members.values()]),
         payload.shared,
     )
-
-
-def _is_itemised(node: Node) -> bool:
-    """Whether somebody in the node's fragment looks at its output's items one by one."""
-    return node.fragment.plan.itemised[node.position]
 
 
 def _give_up(state: State, pool: Pool) -> None:

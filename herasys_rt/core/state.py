@@ -160,8 +160,7 @@ class Fragment:
         return found
 
 
-@dataclass(slots=True, eq=False)
-class Node:
+class Node(msgspec.Struct, eq=False):
     """A node of a fragment; of a region's node the element number ``element``.
 
     ``needs`` are the positions it takes values from; None while conditions leave that
@@ -187,7 +186,7 @@ class Node:
     fused_into: str = ""
     reused: bool = False
     told: bool = False
-    story: list[tuple[float, NodeState]] = field(default_factory=_story)
+    story: list[tuple[float, NodeState]] = msgspec.field(default_factory=_story)
 
     @property
     def id(self) -> str:
@@ -203,13 +202,12 @@ class Node:
         return f"{self.run.id}/{self.fragment.number}/{self.id}"
 
 
-@dataclass(slots=True, eq=False)
 class Template(Node):
     """A node of a region. It stands for all its elements, is executed by nobody and
     counted nowhere: it succeeds with its last element, and is skipped when one of them
     is. ``elements`` are there once ``expanded``; ``left`` of them have not ended."""
 
-    elements: list[Node] = field(default_factory=list[Node])
+    elements: list[Node] = msgspec.field(default_factory=list[Node])
     expanded: bool = False
     left: int = 0
 
@@ -223,8 +221,7 @@ class Ending:
     failed_node: str = ""
 
 
-@dataclass(slots=True, eq=False)
-class Payload:
+class Payload(msgspec.Struct, eq=False):
     """What an engine needs to execute a flight, captured when its inputs were complete.
 
     ``exact`` and ``expires_s`` are inherited from the upstream results; ``placed`` are
@@ -252,8 +249,7 @@ class Payload:
     shared: SharedItems | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Flight:
+class Flight(msgspec.Struct, eq=False):
     """One physical execution shared by its members.
 
     ``leader`` is the member whose record has the execution; it is None only when all
@@ -288,7 +284,7 @@ class Flight:
     state: FlightState = "waiting"
     timed: bool = False
     timeout_s: float = FOREVER
-    members: dict[int, Node] = field(default_factory=_members)
+    members: dict[int, Node] = msgspec.field(default_factory=_members)
     seats: int = 0
     attempt: int = 1
     tries: int = 0
