@@ -172,7 +172,7 @@ def work_item(flight: Flight) -> WorkItem:
                 if node.fragment.stream and flights.listens(node)
             ]
         ),
-        any([n.fragment.plan.itemised[n.position] for n in flight.members.values()]),
+        any(n.fragment.plan.itemised[n.position] for n in flight.members.values()),
         payload.shared,
     )
 
