@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,23 @@ def find_data(*parts: str) -> Path | None:
 def no_data(*parts: str) -> str:
     """Why something is skipped when `find_data` found nothing."""
     return f"no {'/'.join(parts)} below {DATA_VARIABLE}"
+
+
+@contextlib.contextmanager
+def private_home() -> Iterator[Path]:
+    """A folder for a private runtime that is measured; nothing of it is kept.
+
+    Points this process's environment at it, for runtimes that start from here on.
+    """
+    with tempfile.TemporaryDirectory(prefix="hb-") as home:
+        place = Path(home)
+        place.chmod(0o755)  # as root, the database server runs as another user
+        os.environ.pop("RAY_ADDRESS", None)
+        # Engines behind whatever else runs would measure that; Ray steps back by default.
+        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray spells it so
+        os.environ["HERASYS_RUN_DIR"] = str(place / "run")
+        os.environ["HERASYS_STATE_DIR"] = str(place / "state")
+        yield place
 
 
 def machine() -> dict[str, Any]:

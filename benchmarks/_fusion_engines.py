@@ -18,19 +18,17 @@ where others use the machine too, it depends less on when they do than throughpu
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
+from benchmarks._common import private_home
 from herasys_rt.client.client import Client
 from herasys_rt.client.link import Link
 from herasys_rt.config import Config, default_config
@@ -220,13 +218,7 @@ def _was_executed(node: Mapping[str, Any]) -> bool:
 @contextlib.contextmanager
 def runtime(config: Config) -> Iterator[Runtime]:
     """A private runtime with folders of its own; nothing of it is kept."""
-    with tempfile.TemporaryDirectory(prefix="hb-") as home:
-        place = Path(home)
-        place.chmod(0o755)  # as root, the database server runs as another user
-        os.environ.pop("RAY_ADDRESS", None)
-        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray spells it so
-        os.environ["HERASYS_RUN_DIR"] = str(place / "run")
-        os.environ["HERASYS_STATE_DIR"] = str(place / "state")
+    with private_home() as place:
         database = config.database.model_copy(update={"data_dir": place / "data"})
         mine = config.model_copy(update={"database": database})
         daemon = spawn(mine, private=True, progress=say)

@@ -29,10 +29,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +40,7 @@ from typing import Any, NamedTuple
 import msgspec
 import psutil
 
-from benchmarks._common import emit, facts, standard_arguments
+from benchmarks._common import emit, facts, private_home, standard_arguments
 from herasys_rt import connect
 from herasys_rt.client.client import Client
 from herasys_rt.config import Config, default_config
@@ -228,16 +226,11 @@ def say(line: str) -> None:
 def real_runtime() -> Iterator[Client]:
     """A private runtime of the default pools that RAG needs, with a database of its own;
     nothing of it is kept."""
-    with tempfile.TemporaryDirectory(prefix="hf-") as home:
-        place = Path(home)
-        place.chmod(0o755)  # as root, the database server runs as another user
-        os.environ.pop("RAY_ADDRESS", None)
-        # Engines behind whatever else runs would measure that; Ray steps back by default.
-        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray spells it so
-        os.environ["HERASYS_RUN_DIR"] = str(place / "run")
-        os.environ["HERASYS_STATE_DIR"] = str(place / "state")
-        with connect(config_of(place / "data"), on_progress=say) as client:
-            yield client
+    with (
+        private_home() as place,
+        connect(config_of(place / "data"), on_progress=say) as client,
+    ):
+        yield client
 
 
 def config_of(data_dir: Path) -> Config:

@@ -95,9 +95,9 @@ def conceal(state: State, sharing: Sharing) -> None:
 
 def _look(state: State, sharing: Sharing, keys: list[bytes]) -> None:
     """Borrow each item, or wait for it, or compute it."""
-    table, fresh = state.table.items, _wants_fresh(sharing.flight)
+    table, may_take = state.table.items, sharing.flight.may_take
     for key in keys:
-        held = None if fresh else table.find(key, state.now)
+        held = table.find(key, state.now) if may_take else None
         room = len(sharing.slots) + len(sharing.waits) < MOST_LENDERS
         if held is not None and (room or held.entry.value.digest in sharing.slots):
             entry = held.entry
@@ -121,14 +121,6 @@ def _look(state: State, sharing: Sharing, keys: list[bytes]) -> None:
 
 def _depth(sharing: Sharing) -> int:
     return sharing.depth if sharing.waits else 0
-
-
-def _wants_fresh(flight: Flight) -> bool:
-    """Whether a member wants nothing that was computed before."""
-    return any(
-        not node.fragment.plan.options[node.position].cache
-        for node in flight.members.values()
-    )
 
 
 def _borrow(

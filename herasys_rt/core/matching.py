@@ -26,19 +26,12 @@ def match(state: State) -> None:
         if key is None or flight.attempt > 1 or flight.state != "waiting":
             continue
         listed = table.result(key, state.now)
-        if listed is not None and _may_take(flight):
+        if listed is not None and flight.may_take:
             _take(state, flight, key, listed)
         elif (twin := table.live.get(key)) is not None:
             _merge(state, flight, twin)
         else:
             table.register(key, flight)
-
-
-def _may_take(flight: Flight) -> bool:
-    """Whether no member wants to be computed anew."""
-    return all(
-        node.fragment.plan.options[node.position].cache for node in flight.members.values()
-    )
 
 
 def _take(state: State, flight: Flight, key: Key, listed: Listed) -> None:

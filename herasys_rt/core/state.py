@@ -305,6 +305,14 @@ class Flight(msgspec.Struct, eq=False):
         """Whether it, or whoever it waits for, waits for a turn."""
         return self.state == "queued" or self.state == "borrowing"
 
+    @property
+    def may_take(self) -> bool:
+        """Whether a completed result will do: no member wants to be computed anew."""
+        return all(
+            node.fragment.plan.options[node.position].cache
+            for node in self.members.values()
+        )
+
     def all_keys(self) -> list[Key]:
         """Every key that leads to it while it lives."""
         keys = [self.key, self.value_key, *[claim.key for claim in self.claims]]

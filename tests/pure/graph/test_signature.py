@@ -29,29 +29,15 @@ from herasys_rt.graph.spec import (
     NodeOptions,
     NodeRef,
     NodeSpec,
-    Port,
     Region,
     Retry,
     Sampling,
     WorkflowSpec,
 )
 from herasys_rt.graph.types import PortType
+from tests.pure.graph.asking import change, node
 
 ROOT = Path(__file__).resolve().parents[3]
-PORTS = (
-    Port("text", PortType.ANY),
-    Port("heat", PortType.FLOAT, required=False, default=0.0, is_param=True),
-    Port("seed", PortType.INT, required=False, is_param=True, optional=True),
-    Port("shelf", PortType.TEXT, required=False, default="docs", is_param=True),
-)
-
-
-def node(name: str = "a", **args: Arg) -> NodeSpec:
-    return NodeSpec(name, "ask@1", "do", "llm", args, PORTS, PortType.TEXT)
-
-
-def change(original: NodeSpec, **fields: object) -> NodeSpec:
-    return msgspec.structs.replace(original, **fields)
 
 
 def spec(*nodes: NodeSpec, inputs: str = "xyz", share: str = "tenant") -> WorkflowSpec:

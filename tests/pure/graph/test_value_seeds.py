@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from herasys_rt.graph import codec
@@ -28,7 +27,6 @@ from herasys_rt.graph.spec import (
     NodeOptions,
     NodeRef,
     NodeSpec,
-    Port,
     Region,
     Retry,
     Sampling,
@@ -36,22 +34,9 @@ from herasys_rt.graph.spec import (
     decode_spec,
 )
 from herasys_rt.graph.types import PortType
+from tests.pure.graph.asking import change, node
 
 ROOT = Path(__file__).resolve().parents[3]
-PORTS = (
-    Port("text", PortType.ANY),
-    Port("heat", PortType.FLOAT, required=False, default=0.0, is_param=True),
-    Port("seed", PortType.INT, required=False, is_param=True, optional=True),
-    Port("shelf", PortType.TEXT, required=False, default="docs", is_param=True),
-)
-
-
-def node(name: str = "a", region: str = "", **args: Arg) -> NodeSpec:
-    return NodeSpec(name, "ask@1", "do", "llm", args, PORTS, PortType.TEXT, region=region)
-
-
-def change(original: NodeSpec, **fields: object) -> NodeSpec:
-    return msgspec.structs.replace(original, **fields)
 
 
 def flow(*nodes: NodeSpec, share: str = "tenant", items: Arg | None = None) -> WorkflowSpec:
