@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -54,15 +53,14 @@ class Result(msgspec.Struct, eq=False):
     tokens: int = 0
 
 
-class Owner(NamedTuple):
+class Owner(msgspec.Struct, frozen=True):
     """What made a result, and for whom it was made."""
 
     operator: str
     tenant: str
 
 
-@dataclass(slots=True, eq=False)
-class Claim:
+class Claim(msgspec.Struct, eq=False):
     """What the members of a flight that was merged into an equal one came with: their
     structural key, the revisions it names, and what their inputs were made of.
 
@@ -81,8 +79,7 @@ class Claim:
         return agree(self.key, self.revisions, seen)
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """A completed result in the table: as ``results`` by the keys that lead to it, which
     differ in their expiry; without any no lookup finds it. ``pins`` counts nodes of
     active runs that hold it. ``items`` are the keys of its items where they may be
@@ -97,7 +94,7 @@ class Entry:
     items_expire_s: float = 0.0
 
 
-class Listed(NamedTuple):
+class Listed(msgspec.Struct, frozen=True):
     """What the table has for a key: an entry, as a result with that key's expiry."""
 
     entry: Entry
@@ -181,16 +178,17 @@ class FusionTable:
         size: int,
         now: float,
         owner: Owner,
+        pins: int = 0,
     ) -> Entry | None:
         """Keep a completed result of ``size`` bytes under each of the keys ``found`` that
-        has none yet; None when none is left, or when it alone exceeds ``max_bytes``.
-
-        The entry is unpinned, so the caller pins it for its members and then `trim`s.
+        has none yet, held by ``pins`` nodes; None when none is left, or when it alone
+        exceeds ``max_bytes``. `trim` afterwards.
         """
         if size > self.max_bytes:
             return None
-        completed, results = self.completed, dict[Key, Result]()
-        entry = Entry(results, value, size, owner)
+        completed = self.completed
+        results: dict[Key, Result] = {}
+        entry = Entry(results, value, size, owner, pins)
         for key, result in found[:_MOST_KEYS]:
             if key not in completed or self.result(key, now) is None:
                 completed[key] = entry
@@ -198,7 +196,8 @@ class FusionTable:
         if not results:
             return None
         self._ledger.acquire(value)
-        self._idle[entry] = None
+        if not pins:
+            self._idle[entry] = None
         self.bytes += size
         self.entries += 1
         held = self.held_bytes

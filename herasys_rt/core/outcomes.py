@@ -73,8 +73,8 @@ def item_finished(state: State, event: ItemFinished) -> None:
         if entry is not None and sharing.places:
             state.table.keep_items(entry, sharing, lasts_s)
         borrowing.lend(state, sharing, event.value, lasts_s)
-        operator, tenant = reuse.owner_of(state, flight)
-        state.savings.of(operator, tenant).shared_items += sharing.spared
+        owner = reuse.owner_of(state, flight)
+        state.savings.of(owner.operator, owner.tenant).shared_items += sharing.spared
     leader = flight.leader
     members = flights.retire(state, flight)
     if not members and entry is None:
@@ -82,10 +82,8 @@ def item_finished(state: State, event: ItemFinished) -> None:
     for node in members:
         move(node, "succeeded", state.now)
         node.result = _share(state, node, result)
+        node.entry = entry
         state.ledger.acquire(event.value)
-        if entry is not None:
-            node.entry = entry
-            state.table.pin(entry)
         if node.fragment.plan.root[node.position]:
             flow.settled(state, node)
     flow.spread(state, members)
@@ -250,7 +248,8 @@ def _expiry(state: State, flight: Flight) -> float:
     by itself, or with the first of the items it has borrowed."""
     payload = flight.payload
     assert payload is not None
-    return min(state.now + reuse.ttl_s(state, flight), payload.lasts_s)
+    own_s = state.now + reuse.ttl_s(state, flight)
+    return own_s if own_s < payload.lasts_s else payload.lasts_s
 
 
 def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) -> Result:
@@ -291,8 +290,8 @@ def _share(state: State, node: Node, result: Result) -> Result:
 def _keep(
     state: State, flight: Flight, event: ItemFinished, result: Result, lasts_s: float
 ) -> Entry | None:
-    """Put a successful, complete result into the reuse table under each of the flight's
-    keys for which it is exact and not over already."""
+    """Put a successful, complete result into the reuse table, held by the flight's
+    members, under each of the flight's keys for which it is exact and not over already."""
     if event.truncated or not flight.options.cache:
         return None
     found: list[tuple[Key, Result]] = []
@@ -312,7 +311,8 @@ def _keep(
         return None
     size = event.value.size + len(event.meta)
     owner = reuse.owner_of(state, flight)
-    entry = state.table.store(found, event.value, size, now, owner)
+    pins = len(flight.members)
+    entry = state.table.store(found, event.value, size, now, owner, pins)
     if entry is not None and state.config.reuse_store:
         for key, lasting in found:
             if key is not flight.value_key and key in entry.results:

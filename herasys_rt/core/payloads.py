@@ -25,7 +25,8 @@ def payload_of(node: Node) -> Payload:
         if value.place:
             placed += (value,)
         exact = exact and result.exact
-        expires_s = min(expires_s, result.expires_s)
+        if result.expires_s < expires_s:
+            expires_s = result.expires_s
     return Payload(
         plan.spec_id,
         node.position,

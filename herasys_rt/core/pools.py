@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from herasys_rt.core import flights, outcomes
-from herasys_rt.core.commands import StartBatch, WorkItem
+from herasys_rt.core.commands import StartBatch, Subscriber, WorkItem
 from herasys_rt.core.events import InstanceDown, InstanceUp, PoolDeclared, PoolFailed
 from herasys_rt.core.instances import Batch, Instance, Pool, Turn
 from herasys_rt.core.state import Flight, State
@@ -151,6 +151,12 @@ def work_item(flight: Flight) -> WorkItem:
     """The flight's next attempt as an engine gets it."""
     payload = flight.payload
     assert payload is not None
+    subscribers: list[Subscriber] = []
+    itemise = False
+    for node in flight.members.values():
+        if node.fragment.stream and flights.listens(node):
+            subscribers.append(flights.subscriber(node))
+        itemise = itemise or node.fragment.plan.itemised[node.position]
     return WorkItem(
         flight.id,
         flight.attempt,
@@ -165,14 +171,8 @@ def work_item(flight: Flight) -> WorkItem:
         payload.items,
         payload.item,
         payload.skipped,
-        tuple(
-            [
-                flights.subscriber(node)
-                for node in flight.members.values()
-                if node.fragment.stream and flights.listens(node)
-            ]
-        ),
-        any(n.fragment.plan.itemised[n.position] for n in flight.members.values()),
+        tuple(subscribers),
+        itemise,
         payload.shared,
     )
 

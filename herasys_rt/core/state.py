@@ -67,16 +67,7 @@ class KernelConfig(msgspec.Struct, frozen=True):
     reuse_store: bool = False
 
 
-def _story() -> list[tuple[float, NodeState]]:
-    return []  # several times faster than calling the generic alias
-
-
-def _members() -> dict[int, Node]:
-    return {}
-
-
-@dataclass(slots=True, eq=False)
-class Run:
+class Run(msgspec.Struct, eq=False):
     """A run being executed: ``seq`` is its place in the order of arrival, ``fragments``
     are its open pieces by number, ``size`` counts the nodes of all of them so far.
     ``labels`` are carried for whoever reads records; nothing is decided by them.
@@ -94,9 +85,9 @@ class Run:
     seq: int
     deadline_s: float | None = None
     agent: Agent | None = None
-    labels: dict[str, str] = field(default_factory=dict[str, str])
+    labels: dict[str, str] = {}
     size: int = 0
-    fragments: dict[int, Fragment] = field(default_factory=dict[int, "Fragment"])
+    fragments: dict[int, Fragment] = {}
     progress: Progress | None = None
     """Kept where the ordering asks for it."""
 
@@ -114,8 +105,7 @@ class Agent:
     early: OrderedDict[int, str] = field(default_factory=OrderedDict[int, str])
 
 
-@dataclass(slots=True, eq=False)
-class Fragment:
+class Fragment(msgspec.Struct, eq=False):
     """A piece of a run's graph: one plan with its inputs.
 
     ``nodes`` stand by position; those of regions are `Template`s. ``size`` counts the
@@ -141,7 +131,7 @@ class Fragment:
     seeds: Sequence[bytes] = ()
     own_collections: Sequence[tuple[str, ...]] = ()
     item_seeds: Sequence[bytes] = ()
-    nodes: list[Node] = field(default_factory=list["Node"])
+    nodes: list[Node] = []
     size: int = 0
     open: int = 0
     active: bool = True
@@ -186,7 +176,7 @@ class Node(msgspec.Struct, eq=False):
     fused_into: str = ""
     reused: bool = False
     told: bool = False
-    story: list[tuple[float, NodeState]] = msgspec.field(default_factory=_story)
+    story: list[tuple[float, NodeState]] = []
 
     @property
     def id(self) -> str:
@@ -207,13 +197,12 @@ class Template(Node):
     counted nowhere: it succeeds with its last element, and is skipped when one of them
     is. ``elements`` are there once ``expanded``; ``left`` of them have not ended."""
 
-    elements: list[Node] = msgspec.field(default_factory=list[Node])
+    elements: list[Node] = []
     expanded: bool = False
     left: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class Ending:
+class Ending(msgspec.Struct, eq=False):
     """A fragment that is about to end: ``error`` None means successfully."""
 
     fragment: Fragment
@@ -284,7 +273,7 @@ class Flight(msgspec.Struct, eq=False):
     state: FlightState = "waiting"
     timed: bool = False
     timeout_s: float = FOREVER
-    members: dict[int, Node] = msgspec.field(default_factory=_members)
+    members: dict[int, Node] = {}
     seats: int = 0
     attempt: int = 1
     tries: int = 0
