@@ -241,6 +241,7 @@ def revise(state: State, collection: str, revision: int) -> None:
     """A collection's content moved; revisions only move forward."""
     if revision > state.revisions.get(collection, 0):
         state.revisions[collection] = revision
+        state.named_revisions.clear()
 
 
 def _expiry(state: State, flight: Flight) -> float:
@@ -262,7 +263,7 @@ def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) 
         exact=whole
         and payload.exact
         and (not seen or agree(flight.key, flight.revisions, seen.items())),
-        expires_s=min(payload.expires_s, lasts_s),
+        expires_s=lasts_s if lasts_s < payload.expires_s else payload.expires_s,
         instance=instance,
         queued_s=flight.queued_s,
         run_s=event.run_s,

@@ -64,10 +64,11 @@ class Plan:
     one by one: a region goes over it, or it stands at a list port. ``lists`` says what
     stands at each node's list port.
 
-    ``root`` marks nodes a run must not end without: its outputs and its effects.
-    ``pure`` marks those that may fuse when they are signed, ``reuses`` those that may take
-    completed results by structure: neither they nor their ancestors are kept out of the
-    cache.
+    ``root`` marks nodes a run must not end without: its outputs and its effects; ``roots``
+    counts them, ``size`` all nodes outside of regions.
+    ``pure`` marks those that may fuse when they are signed, ``keyed`` those of them that
+    may do so by structure: not in a region. ``reuses`` marks those that may take completed
+    results by structure: neither they nor their ancestors are kept out of the cache.
     ``listens`` marks streaming outputs. ``pools`` is None until resolved, and again
     whenever a pool was declared.
     """
@@ -80,7 +81,10 @@ class Plan:
     asks: tuple[tuple[int, ...], ...]
     successors: tuple[tuple[int, ...], ...]
     root: tuple[bool, ...]
+    roots: int
+    size: int
     pure: tuple[bool, ...]
+    keyed: tuple[bool, ...]
     reuses: tuple[bool, ...]
     effect: tuple[bool, ...]
     listens: tuple[bool, ...]
@@ -126,6 +130,8 @@ def plan_of(spec: WorkflowSpec) -> Plan:
     for position, above in enumerate(asks):
         for parent in above:
             successors[parent].append(position)
+    root = tuple(i in outputs or effect[i] for i in range(count))
+    pure = tuple(_fusible(node) for node in nodes)
     needs = _conditional([needs_of(spec, node) for node in nodes], asks)
     lists = tuple(list_source(spec, node) for node in nodes)
     return Plan(
@@ -136,8 +142,11 @@ def plan_of(spec: WorkflowSpec) -> Plan:
         takes=tuple(_takes(spec, node) for node in nodes),
         asks=asks,
         successors=tuple(tuple(below) for below in successors),
-        root=tuple(i in outputs or effect[i] for i in range(count)),
-        pure=tuple(_fusible(node) for node in nodes),
+        root=root,
+        roots=sum(root),
+        size=sum(r < 0 for r in region),
+        pure=pure,
+        keyed=tuple(p and r < 0 for p, r in zip(pure, region, strict=True)),
         reuses=_reusing(nodes, asks),
         effect=effect,
         listens=tuple(

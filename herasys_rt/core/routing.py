@@ -18,7 +18,7 @@ def keys_of(
 ) -> tuple[Sequence[Key | None], Sequence[Revisions]]:
     """Each node's fusion key, None where it may not fuse, and the revisions its inputs'
     keys name (needed where a plan is not flat)."""
-    count = len(plan.pure)
+    count = len(plan.keyed)
     signatures, collections = event.signatures, event.collections
     revisions: Sequence[Revisions] = ((),) * count
     if (
@@ -27,16 +27,11 @@ def keys_of(
         or (collections and len(collections) != count)
     ):
         return (None,) * count, revisions
-    known = state.revisions
     if collections:
-        revisions = [
-            tuple([(n, known.get(n, 0)) for n in sorted(set(names))]) if names else ()
-            for names in collections
-        ]
-    pure, region = plan.pure, plan.region
+        revisions = [state.revisions_of(names) for names in collections]
     keys: list[Key | None] = [
-        (signature, revisions[i]) if signature and pure[i] and region[i] < 0 else None
-        for i, signature in enumerate(signatures)
+        (signature, its) if signature and keyed else None
+        for signature, its, keyed in zip(signatures, revisions, plan.keyed, strict=True)
     ]
     return keys, revisions
 

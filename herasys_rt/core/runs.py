@@ -152,19 +152,16 @@ def open_fragment(
         stream=event.stream,
         facts=event.facts,
         parents=parents,
+        size=plan.size,
+        open=plan.roots,
     )
     if len(event.kv_tokens) == len(plan.asks):
         fragment.kv_tokens = event.kv_tokens
     if plan.flat:
-        asks = plan.asks
-        fragment.nodes = [
-            Node(run, fragment, position, asks[position]) for position in range(len(asks))
-        ]
-        fragment.size = len(asks)
+        asks = enumerate(plan.asks)
+        fragment.nodes = [Node(run, fragment, position, above) for position, above in asks]
     else:
         fragment.nodes = _nodes(run, fragment, plan)
-        fragment.size = sum(area < 0 for area in plan.region)
-    fragment.open = sum(plan.root)
     run.fragments[number] = fragment
     run.size += fragment.size
     state.ledger.acquire(fragment.inputs)

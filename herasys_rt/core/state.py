@@ -40,6 +40,9 @@ FlightState = Literal[
 
 FOREVER = math.inf
 
+_NAMED = 1_024
+"""So many combinations of collections have their revisions at hand."""
+
 
 class KernelConfig(msgspec.Struct, frozen=True):
     """The kernel's bounds.
@@ -314,6 +317,7 @@ class State:
 
     ``plans`` are the known workflows, the one used last standing last; ``plans_kept`` is
     how many stayed when some were forgotten last.
+    ``named_revisions`` are what `revisions_of` gave since a collection has moved.
     ``due`` orders by time what waits for a time: flights by their ids, the deadlines of
     runs by ``-1 - seq`` (found in ``deadlines``); ``wake_s`` is when the driver was asked
     to wake the kernel, ``due_moved`` that it may have to be asked again. ``out``,
@@ -339,6 +343,9 @@ class State:
     clients: dict[str, dict[str, Run]] = field(default_factory=dict[str, dict[str, Run]])
     flights: dict[int, Flight] = field(default_factory=dict[int, Flight])
     revisions: dict[str, int] = field(default_factory=dict[str, int])
+    named_revisions: dict[tuple[str, ...], Revisions] = field(
+        default_factory=dict[tuple[str, ...], Revisions]
+    )
     ended: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
     unusable: OrderedDict[str, ErrorInfo] = field(
         default_factory=OrderedDict[str, ErrorInfo]
@@ -360,6 +367,19 @@ class State:
     endings: list[Ending] = field(default_factory=list[Ending])
     agenda: list[Flight] = field(default_factory=list[Flight])
     dirty: dict[str, Pool] = field(default_factory=dict[str, Pool])
+
+    def revisions_of(self, names: tuple[str, ...]) -> Revisions:
+        """The collections of these names by name, each once, with their revisions now."""
+        if not names:
+            return ()
+        found = self.named_revisions.get(names)
+        if found is None:
+            known = self.revisions
+            found = tuple([(name, known.get(name, 0)) for name in sorted(set(names))])
+            if len(self.named_revisions) >= _NAMED:
+                self.named_revisions.clear()
+            self.named_revisions[names] = found
+        return found
 
 
 def new_state(

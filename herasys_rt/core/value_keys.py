@@ -32,6 +32,8 @@ def value_key_of(state: State, feeder: Node, flight: Flight) -> Key | None:
     seed = seeds[position]
     if not seed:
         return None
+    if plan.flat and not payload.upstream and flight.key is not None:
+        return None
     parts = [_DOMAIN, seed]
     if plan.flat:
         for _, value in payload.upstream:
@@ -46,12 +48,8 @@ def value_key_of(state: State, feeder: Node, flight: Flight) -> Key | None:
     elif len(parts) == 2 and flight.key is not None:
         return None
     own = fragment.own_collections
-    names = own[position] if own else ()
-    digest = sha256(b"".join(parts)).digest()
-    if not names:
-        return digest, ()
-    known = state.revisions
-    return digest, tuple([(n, known.get(n, 0)) for n in sorted(set(names))])
+    revisions = state.revisions_of(own[position]) if own else ()
+    return sha256(b"".join(parts)).digest(), revisions
 
 
 def _add_branched(parts: list[bytes], takes: tuple[int, ...], payload: Payload) -> None:
