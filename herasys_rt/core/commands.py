@@ -36,7 +36,7 @@ class SharedItems(msgspec.Struct, frozen=True):
     borrowed: tuple[tuple[int, int, int], ...] = ()
 
 
-class WorkItem(msgspec.Struct, frozen=True):
+class WorkItem(msgspec.Struct, frozen=True, gc=False):
     """One item of a batch: the node at position ``node`` of spec ``spec_id``.
 
     ``inputs`` are the run's inputs; ``upstream`` the outputs of the node's parents as
@@ -108,7 +108,7 @@ class RefuseRun(msgspec.Struct, frozen=True, tag=True):
     error: ErrorInfo
 
 
-class NodeRecord(msgspec.Struct, frozen=True):
+class NodeRecord(msgspec.Struct, frozen=True, gc=False):
     """What became of one node of a finished run.
 
     ``state`` is a node state of design section 2. ``queued_s`` from ready to start,

@@ -33,7 +33,7 @@ _MOST_KEYS = 8
 by structure."""
 
 
-class Result(msgspec.Struct, eq=False):
+class Result(msgspec.Struct, eq=False, gc=False):
     """How a flight ended, shared by all its members that came with equal claims.
 
     ``exact`` says that it is whole, and that everything it was made from is and had the
@@ -53,7 +53,7 @@ class Result(msgspec.Struct, eq=False):
     tokens: int = 0
 
 
-class Owner(msgspec.Struct, frozen=True):
+class Owner(msgspec.Struct, frozen=True, gc=False):
     """What made a result, and for whom it was made."""
 
     operator: str
@@ -79,7 +79,7 @@ class Claim(msgspec.Struct, eq=False):
         return agree(self.key, self.revisions, seen)
 
 
-class Entry(msgspec.Struct, eq=False):
+class Entry(msgspec.Struct, eq=False, gc=False):
     """A completed result in the table: as ``results`` by the keys that lead to it, which
     differ in their expiry; without any no lookup finds it. ``pins`` counts nodes of
     active runs that hold it. ``items`` are the keys of its items where they may be
@@ -94,7 +94,7 @@ class Entry(msgspec.Struct, eq=False):
     items_expire_s: float = 0.0
 
 
-class Listed(msgspec.Struct, frozen=True):
+class Listed(msgspec.Struct, frozen=True, gc=False):
     """What the table has for a key: an entry, as a result with that key's expiry."""
 
     entry: Entry

@@ -213,7 +213,7 @@ class Ending(msgspec.Struct, eq=False):
     failed_node: str = ""
 
 
-class Payload(msgspec.Struct, eq=False):
+class Payload(msgspec.Struct, eq=False, gc=False):
     """What an engine needs to execute a flight, captured when its inputs were complete.
 
     ``exact`` and ``expires_s`` are inherited from the upstream results; ``placed`` are

@@ -13,7 +13,7 @@ INLINE_LIMIT_BYTES = 64 * 1024
 """Up to here a value travels inside messages; beyond it lives in the object store."""
 
 
-class Value(msgspec.Struct, frozen=True):
+class Value(msgspec.Struct, frozen=True, gc=False):
     """A produced value, opaque to the kernel.
 
     ``digest`` names the value: it is of the encoded bytes, with the hash that the runtime
