@@ -64,12 +64,9 @@ def lend(state: State, lender: Sharing, value: Value, expires_s: float) -> None:
     lender.borrowers.clear()
 
 
-def withdraw(state: State, flight: Flight) -> None:
+def withdraw(state: State, lender: Sharing) -> None:
     """A flight computes nothing any more: it waits for nobody, and whoever waits for its
     items looks for them again. Nothing happens when it has succeeded."""
-    lender = flight.sharing
-    if lender is None:
-        return
     conceal(state, lender)
     for wait in lender.waits.values():
         del wait.lender.borrowers[lender.number]

@@ -39,9 +39,10 @@ class IndexedHeap:
         priority, key, arrival = rank
         entry = (priority, key, arrival, item)
         entries, live = self._entries, self._live
+        leaves_another = item in live
         live[item] = entry
         heapq.heappush(entries, entry)
-        if len(entries) > 2 * len(live) + _SLACK:
+        if leaves_another and len(entries) > 2 * len(live) + _SLACK:
             self._sweep()
 
     update = push

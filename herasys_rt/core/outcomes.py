@@ -65,7 +65,7 @@ def item_finished(state: State, event: ItemFinished) -> None:
         state.ledger.discard(event.value)
         return
     instance = vacate(state, flight)
-    lasts_s = _expiry(state, flight)
+    lasts_s = reuse.lasts_s(state, flight)
     result = _result(flight, event, instance, lasts_s)
     entry = _keep(state, flight, event, result, lasts_s)
     sharing = flight.sharing
@@ -242,15 +242,6 @@ def revise(state: State, collection: str, revision: int) -> None:
     if revision > state.revisions.get(collection, 0):
         state.revisions[collection] = revision
         state.named_revisions.clear()
-
-
-def _expiry(state: State, flight: Flight) -> float:
-    """When a result that comes now stops being reusable, whatever its inputs were made of:
-    by itself, or with the first of the items it has borrowed."""
-    payload = flight.payload
-    assert payload is not None
-    own_s = state.now + reuse.ttl_s(state, flight)
-    return own_s if own_s < payload.lasts_s else payload.lasts_s
 
 
 def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) -> Result:

@@ -68,7 +68,8 @@ class Plan:
     counts them, ``size`` all nodes outside of regions.
     ``pure`` marks those that may fuse when they are signed, ``keyed`` those of them that
     may do so by structure: not in a region. ``reuses`` marks those that may take completed
-    results by structure: neither they nor their ancestors are kept out of the cache.
+    results by structure: neither they nor their ancestors are kept out of the cache. What
+    is kept out of it takes nothing from there, nor do those that it is made for.
     ``listens`` marks streaming outputs. ``pools`` is None until resolved, and again
     whenever a pool was declared.
     """

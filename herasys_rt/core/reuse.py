@@ -167,10 +167,16 @@ def owner_of(state: State, flight: Flight) -> Owner:
     return Owner(node.operator, payload.tenant)
 
 
-def ttl_s(state: State, flight: Flight) -> float:
-    """For how long a flight's result may be reused: what its node says, else its verb."""
-    own = flight.options.cache_ttl_s
-    return state.config.reuse_ttl_s.get(flight.verb, FOREVER) if own is None else own
+def lasts_s(state: State, flight: Flight) -> float:
+    """When a flight's result that comes now stops being reusable, whatever its inputs were
+    made of: after what its node says, else its verb, or with the first of the items that
+    it has borrowed."""
+    payload, ttl_s = flight.payload, flight.options.cache_ttl_s
+    assert payload is not None
+    if ttl_s is None:
+        ttl_s = state.config.reuse_ttl_s.get(flight.verb, FOREVER)
+    own_s = state.now + ttl_s
+    return own_s if own_s < payload.lasts_s else payload.lasts_s
 
 
 def _conceal(state: State, flight: Flight) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from herasys_rt.core import flights, flow, relatives
 from herasys_rt.core.conditions import Verdict, judge
 from herasys_rt.core.events import NodesRevealed, RunSubmitted
-from herasys_rt.core.fusion import Key, Revisions
+from herasys_rt.core.fusion import Key, Listed, Revisions
 from herasys_rt.core.plan import Plan
 from herasys_rt.core.state import Fragment, Node, State
 from herasys_rt.core.transitions import move
@@ -58,8 +58,8 @@ def route(state: State, fragment: Fragment) -> None:
     node whose conditions are open, and a template, is needed like any other, and waits.
     """
     nodes, plan, keys = fragment.nodes, fragment.plan, fragment.keys
-    table = state.table
-    if not plan.flat:
+    table, flat, reuses = state.table, plan.flat, plan.reuses
+    if not flat:
         _judge_all(state, fragment)
     own: list[Node] = []
     needy = bytearray(len(nodes))
@@ -68,8 +68,10 @@ def route(state: State, fragment: Fragment) -> None:
         if node.state == "skipped":
             continue
         wanted = plan.root[position] or _wanted(fragment, position, needy)
-        waits = not plan.flat and (node.needs is None or plan.region[position] >= 0)
-        listed = None if waits or key is None else flow.completed(state, node, key)
+        waits = not flat and (node.needs is None or plan.region[position] >= 0)
+        listed: Listed | None = None
+        if key is not None and reuses[position] and not waits:
+            listed = table.result(key, state.now)
         if listed is not None:
             flow.take(state, node, listed.entry, listed.result)
             node.told = True
@@ -92,7 +94,7 @@ def route(state: State, fragment: Fragment) -> None:
             assert plan.pools is not None
             flights.launch(state, node, key, plan.pools[node.position])
     _feed_first(state, fragment)
-    if not plan.flat:
+    if not flat:
         _consider_all(state, fragment)
 
 
