@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -173,26 +174,30 @@ class FusionTable:
 
     def store(
         self,
-        found: list[tuple[Key, Result]],
+        results: dict[Key, Result],
         value: Value,
         size: int,
         now: float,
         owner: Owner,
         pins: int = 0,
     ) -> Entry | None:
-        """Keep a completed result of ``size`` bytes under each of the keys ``found`` that
-        has none yet, held by ``pins`` nodes; None when none is left, or when it alone
-        exceeds ``max_bytes``. `trim` afterwards.
+        """Keep a completed result of ``size`` bytes, held by ``pins`` nodes, as ``results``
+        by those keys that have none yet; None when none is left, or when it alone exceeds
+        ``max_bytes``. ``results`` is the entry's from now on. `trim` afterwards.
         """
         if size > self.max_bytes:
             return None
+        if len(results) > _MOST_KEYS:
+            results = dict(islice(results.items(), _MOST_KEYS))
         completed = self.completed
-        results: dict[Key, Result] = {}
         entry = Entry(results, value, size, owner, pins)
-        for key, result in found[:_MOST_KEYS]:
-            if key not in completed or self.result(key, now) is None:
+        for key in tuple(results):
+            if completed.setdefault(key, entry) is entry:
+                continue
+            if self.result(key, now) is None:
                 completed[key] = entry
-                results[key] = result
+            else:
+                del results[key]
         if not results:
             return None
         self._ledger.acquire(value)

@@ -286,19 +286,19 @@ def _keep(
     members, under each of the flight's keys for which it is exact and not over already."""
     if event.truncated or not flight.options.cache:
         return None
-    found: list[tuple[Key, Result]] = []
+    found: dict[Key, Result] = {}
     key, seen, now = flight.value_key, event.revisions, state.now
     if key is not None and lasts_s > now and (not seen or agree(key, key[1], seen.items())):
         lasting = result
         if not result.exact or result.expires_s != lasts_s:
             lasting = replace(result, exact=True, expires_s=lasts_s)
-        found.append((key, lasting))
+        found[key] = lasting
     if flight.key is not None and result.exact and result.expires_s > now:
-        found.append((flight.key, result))
+        found[flight.key] = result
     for claim in flight.claims:
         its = claim.result
         if claim.key is not None and its is not None and its.exact and its.expires_s > now:
-            found.append((claim.key, its))
+            found.setdefault(claim.key, its)
     if not found:
         return None
     size = event.value.size + len(event.meta)
@@ -306,7 +306,7 @@ def _keep(
     pins = len(flight.members)
     entry = state.table.store(found, event.value, size, now, owner, pins)
     if entry is not None and state.config.reuse_store:
-        for key, lasting in found:
-            if key is not flight.value_key and key in entry.results:
+        for key, lasting in entry.results.items():
+            if key is not flight.value_key:
                 reuse.keep(state, key, lasting, owner)
     return entry

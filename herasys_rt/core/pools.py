@@ -111,9 +111,7 @@ def take(
     queue.serve(turn.flight, turn.stood, turn.at)
     taken = [state.flights[turn.flight]]
     while len(taken) < count and (place := queue.place()) is not None:
-        entry = queue.first()
-        assert entry is not None
-        flight = state.flights[entry[3]]
+        flight = state.flights[queue.taker(place)[3]]
         if flight.avoid == instance.id and len(pool.free) > 1:
             break
         queue.serve(flight.id, place[3], queue)
@@ -129,20 +127,21 @@ def start(state: State, pool: Pool, instance: Instance, taken: list[Flight]) -> 
     pool.idle_slots -= 1
     if instance.busy >= instance.slots:
         del pool.free[instance.id]
+    now, here = state.now, instance.flights
     items: list[WorkItem] = []
     for flight in taken:
         flight.state = "starting"
         flight.batch = batch
         instance.reserved += flight.kv_tokens
         flight.ranks = None
-        flight.queued_s += state.now - flight.ready_s
-        instance.flights[flight.id] = flight
+        flight.queued_s += now - flight.ready_s
+        here[flight.id] = flight
         leader = flight.leader
         assert leader is not None
-        move(leader, "starting", state.now)
+        move(leader, "starting", now)
         if leader.fragment.plan.timed:  # else a member allows any time
             flight.timeout_s = longest_timeout_s(flight)
-            set_timer(state, flight, state.now + flight.timeout_s)
+            set_timer(state, flight, now + flight.timeout_s)
         items.append(work_item(flight))
     state.out.append(StartBatch(instance.id, tuple(items), state.reason))
 

@@ -72,7 +72,11 @@ class Queue:
     def first(self) -> Entry | None:
         """What goes next; None when empty."""
         place = self._places.first()
-        if place is None or not self._favoured:
+        return self.taker(place) if place is not None else None
+
+    def taker(self, place: Entry) -> Entry:
+        """What takes a place here, which comes up now."""
+        if not self._favoured:
             return place
         return self.first_of(self._tenants[place[3]]) or place
 

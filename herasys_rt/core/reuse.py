@@ -43,7 +43,7 @@ def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
         )
         owner = Owner(nodes[hint.node].operator, hint.tenant)
         size = hint.value.size + len(hint.meta)
-        if table.store([(key, result)], hint.value, size, state.now, owner) is not None:
+        if table.store({key: result}, hint.value, size, state.now, owner) is not None:
             table.hints_taken += 1
 
 

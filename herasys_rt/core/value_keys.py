@@ -25,14 +25,12 @@ def value_key_of(state: State, feeder: Node, flight: Flight) -> Key | None:
     None where nothing may fuse, nobody knows the element's item, or the structural key is
     made of content already: outside of regions, without parents.
     """
-    fragment, position = feeder.fragment, feeder.position
-    seeds, plan, payload = fragment.seeds, fragment.plan, flight.payload
+    fragment, position, payload = feeder.fragment, feeder.position, flight.payload
+    seeds, plan = fragment.seeds, fragment.plan
     if not seeds or payload is None or not plan.pure[position]:
         return None
     seed = seeds[position]
     if not seed:
-        return None
-    if plan.flat and not payload.upstream and flight.key is not None:
         return None
     parts = [_DOMAIN, seed]
     if plan.flat:
