@@ -83,7 +83,8 @@ def item_finished(state: State, event: ItemFinished) -> None:
         move(node, "succeeded", state.now)
         node.result = _share(state, node, result)
         node.entry = entry
-        state.ledger.acquire(event.value)
+        if event.value.place:
+            state.ledger.acquire(event.value)
         if node.fragment.plan.root[node.position]:
             flow.settled(state, node)
     flow.spread(state, members)

@@ -58,7 +58,8 @@ def route(state: State, fragment: Fragment) -> None:
     node whose conditions are open, and a template, is needed like any other, and waits.
     """
     nodes, plan, keys = fragment.nodes, fragment.plan, fragment.keys
-    table, flat, reuses = state.table, plan.flat, plan.reuses
+    table, live = state.table, state.table.live
+    flat, root, reuses = plan.flat, plan.root, plan.reuses
     if not flat:
         _judge_all(state, fragment)
     own: list[Node] = []
@@ -67,7 +68,7 @@ def route(state: State, fragment: Fragment) -> None:
         node, key = nodes[position], keys[position]
         if node.state == "skipped":
             continue
-        wanted = plan.root[position] or _wanted(fragment, position, needy)
+        wanted = root[position] or _wanted(fragment, position, needy)
         waits = not flat and (node.needs is None or plan.region[position] >= 0)
         listed: Listed | None = None
         if key is not None and reuses[position] and not waits:
@@ -79,19 +80,18 @@ def route(state: State, fragment: Fragment) -> None:
             move(node, "skipped", state.now)
         elif waits:
             needy[position] = True
-        elif key is not None and (flight := table.live.get(key)) is not None:
+        elif key is not None and (flight := live.get(key)) is not None:
             flights.join(state, flight, node, key)
             needy[position] = flight.payload is None
         else:
             needy[position] = True
             own.append(node)
+    assert plan.pools is not None
     for node in reversed(own):
         key = keys[node.position]
-        twin = table.live.get(key) if key is not None else None
-        if twin is not None and key is not None:
-            flights.join(state, twin, node, key)
+        if key is not None and (flight := live.get(key)) is not None:
+            flights.join(state, flight, node, key)
         else:
-            assert plan.pools is not None
             flights.launch(state, node, key, plan.pools[node.position])
     _feed_first(state, fragment)
     if not flat:
