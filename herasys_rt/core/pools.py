@@ -173,6 +173,7 @@ def work_item(flight: Flight) -> WorkItem:
         tuple(subscribers),
         itemise,
         payload.shared,
+        any(n.fragment.plan.texts[n.position] for n in flight.members.values()),
     )
 
 
