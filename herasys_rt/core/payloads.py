@@ -22,7 +22,7 @@ def payload_of(node: Node) -> Payload:
         assert result is not None
         value = result.value
         assert value is not None
-        upstream.append((position, value.bare() if value.items else value))
+        upstream.append((position, value.bare()))
         if value.place:
             placed += (value,)
         if not result.exact:

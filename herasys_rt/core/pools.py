@@ -151,11 +151,13 @@ def work_item(flight: Flight) -> WorkItem:
     payload = flight.payload
     assert payload is not None
     subscribers: list[Subscriber] = []
-    itemise = False
+    itemise = itemise_texts = False
     for node in flight.members.values():
-        if node.fragment.stream and flights.listens(node):
+        fragment, position = node.fragment, node.position
+        if fragment.stream and flights.listens(node):
             subscribers.append(flights.subscriber(node))
-        itemise = itemise or node.fragment.plan.itemised[node.position]
+        itemise = itemise or fragment.plan.itemised[position]
+        itemise_texts = itemise_texts or fragment.plan.texts[position]
     return WorkItem(
         flight.id,
         flight.attempt,
@@ -173,7 +175,7 @@ def work_item(flight: Flight) -> WorkItem:
         tuple(subscribers),
         itemise,
         payload.shared,
-        any(n.fragment.plan.texts[n.position] for n in flight.members.values()),
+        itemise_texts,
     )
 
 
