@@ -80,9 +80,9 @@ def chunk(
 ):
     """A text cut into pieces of at most ``max_tokens`` tokens, in order.
 
-    Neighbours share about ``overlap`` tokens. Cuts prefer the ends of paragraphs, then of
-    sentences, then of words, and never fall inside a character. A blank text gives no
-    pieces.
+    Neighbours share about ``overlap`` tokens. Cuts prefer headings (Markdown), then the
+    ends of paragraphs, of sentences and of words, and never fall inside a character. A
+    blank text gives no pieces.
     """
 
 
