@@ -194,7 +194,8 @@ class NodeSpec(msgspec.Struct, frozen=True):
     names the argument that holds a collection's name when the value depends on that
     collection's content. ``list_port`` names the argument whose list the output is
     aligned with: item i of the output depends on item i of it and on the node's other
-    arguments, and on nothing else. Equal items of different lists may then be shared.
+    arguments, and on nothing else. Equal items of different lists may then be shared; not
+    those of a node with a ``collection``, whose content changes.
     """
 
     id: str
