@@ -358,6 +358,21 @@ def test_a_field_decides_these_names_and_no_others(
     assert found == differs
 
 
+def test_an_argument_is_told_by_the_name_of_its_port():
+    left, right = (args(**{name: Lit(1)})(BASE) for name in ("extra", "extrb"))
+    assert not set(names_of(left)[:4]) & set(names_of(right)[:4])
+
+
+@pytest.mark.parametrize("other", ["pool:m@2", "pool:n@1", "poll:m@1", "pool:m", "m@1", ""])
+def test_a_model_is_told_by_all_that_its_fingerprint_says(other: str):
+    def signed(fingerprint: str) -> list[bytes]:
+        signed = Signer(BASE, lambda _: fingerprint).signed(GIVEN, "tenant", "run")
+        names = [*signed.signatures, *signed.seeds, *signed.item_seeds]
+        return [name for name in names if name]
+
+    assert not set(signed(other)) & set(signed("pool:m@1"))
+
+
 def test_every_field_of_every_struct_has_its_line():
     """A field that was added: decide what it changes, and say so above."""
     told = {(kind, field) for kind, field, *_ in CASES}
