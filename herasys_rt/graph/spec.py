@@ -300,6 +300,12 @@ class WorkflowSpec(msgspec.Struct, frozen=True, dict=True):
             return node.parents
         return tuple(dict.fromkeys((region.items.node, *node.parents)))
 
+    def trust_scope(self, tenant: str) -> str:
+        """Who shares caches below the runtime with a run of ``tenant``, the prefixes of a
+        model among them. Whatever a tenant is called, its scope is that of no other, and
+        none is what is public."""
+        return "public" if self.share == "public" else f"tenant:{tenant}"
+
     @cached_property
     def asked_inputs(self) -> tuple[str, ...]:
         """Names of the inputs whose facts regions, guards and choices ask for, in order."""

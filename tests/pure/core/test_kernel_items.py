@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from herasys_rt.core.borrowing import LONGEST_CHAIN, MOST_LENDERS
 from herasys_rt.core.commands import Command, FinishRun, ReleaseValue, WorkItem
 from herasys_rt.core.events import CachePurged, PoolFailed
-from herasys_rt.core.items import ENTRY_BYTES
+from herasys_rt.core.items import ENTRY_BYTES, item_keys
 from herasys_rt.core.kernel import KernelConfig
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
@@ -96,6 +96,13 @@ def test_two_documents_that_share_chapters_compute_the_shared_ones_once():
     second = item(submit(lab, "r2", "xbcy"))
     assert computed(second, "xbcy") == "xy"
     assert read(second, "xbcy", "abcd") == "xbcy"
+
+
+def test_a_key_of_an_item_is_made_of_the_seed_and_the_item():
+    first, second = item_keys(b"seed", digests("ab"))
+    assert first == hashlib.sha256(b"itemseed" + digests("a")[0]).digest()
+    others = {second, *item_keys(b"sead", digests("a")), *item_keys(b"", digests("a"))}
+    assert len({first, *others}) == 4
 
 
 def test_items_of_a_flight_under_way_are_waited_for():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from msgspec.structs import replace
 
 from herasys_rt.core.commands import (
@@ -78,6 +80,21 @@ def test_questions_rewritten_to_equal_words_share_the_search_and_what_follows() 
     assert first.outputs == second.outputs
     assert [node.fused_into for node in second.nodes] == ["", "r1/s", "r1/a"]
     assert lab.nodes() == {"submitted": 6, "executed": 4, "fused": 2}
+
+
+def test_a_key_by_value_is_made_of_the_seed_and_what_the_parents_gave() -> None:
+    lab = lab_of()
+    spec = spec_of("q llm", "e embed", "s search q e q")
+    item_q, item_e = items(lab.submit("r1", spec, collections=((), (), ("docs",))))
+    lab.send(CollectionChanged("docs", 4))
+    other = inline(b"other words")
+    lab.finish(item_q, WORDS)
+    lab.finish(item_e, other)
+    (flight,) = lab.state.flights.values()
+    seed = lab.state.runs["r1"].fragments[0].seeds[2]
+    made_of = [b"value", seed, b"n", WORDS.digest, b"n", other.digest]
+    digest = hashlib.sha256(b"".join(made_of)).digest()
+    assert flight.value_key == (digest, (("docs", 4),))
 
 
 def test_questions_rewritten_to_other_words_share_nothing() -> None:

@@ -358,6 +358,13 @@ def test_a_field_decides_these_names_and_no_others(
     assert found == differs
 
 
+def test_the_order_in_which_arguments_are_given_decides_nothing():
+    given = {**IT.args, "extra": Lit(1), "other": Lit(2)}
+    turned = dict(reversed(given.items()))
+    left, right = (node(args=order)(BASE) for order in (given, turned))
+    assert names_of(left) == names_of(right)
+
+
 def test_an_argument_is_told_by_the_name_of_its_port():
     left, right = (args(**{name: Lit(1)})(BASE) for name in ("extra", "extrb"))
     assert not set(names_of(left)[:4]) & set(names_of(right)[:4])
