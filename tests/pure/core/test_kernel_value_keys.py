@@ -617,6 +617,34 @@ def test_a_choice_shares_by_the_side_that_was_taken() -> None:
     assert joins == [1, 0, 1]
 
 
+def test_a_key_by_value_tells_a_list_and_a_side_that_was_not_taken() -> None:
+    lab = lab_of(slots=8)
+    lines = ("c llm", "t embed if=c", "x embed unless=c", "e embed % in=r")
+    spec = spec_of(*lines, "j rerank c?t:x e", regions={"r": "$xs"})
+    asked, *elements = items(lab.submit("r1", spec, facts={"xs": Fact(True, 2)}))
+    taken = item(lab.finish(asked, said(True)))
+    given = [inline(b"first"), inline(b"second"), WORDS]
+    for work, value in zip((*elements, taken), given, strict=True):
+        lab.finish(work, value)
+    (flight,) = lab.state.flights.values()
+    first, second, side = (value.digest for value in given)
+    seed = lab.state.runs["r1"].fragments[0].seeds[4]
+    made_of = [b"value", seed, b"n", said(True).digest, b"n", side, b"s"]
+    made_of += [b"g", (2).to_bytes(8, "big"), first, second]
+    assert flight.value_key == (hashlib.sha256(b"".join(made_of)).digest(), ())
+
+
+def test_a_key_by_value_of_an_element_tells_its_item() -> None:
+    lab = lab_of(slots=8)
+    spec = spec_of("e embed % in=r", regions={"r": "$xs"})
+    told = (inline(b"a").digest, inline(b"b").digest)
+    items(lab.submit("r1", spec, facts={"xs": Fact(True, 2, told)}))
+    seed = lab.state.runs["r1"].fragments[0].seeds[0]
+    for flight, digest in zip(lab.state.flights.values(), told, strict=True):
+        made_of = b"".join([b"value", seed, b"i", digest])
+        assert flight.value_key == (hashlib.sha256(made_of).digest(), ())
+
+
 def test_what_only_a_guard_asks_decides_nothing_of_the_value() -> None:
     lab = lab_of(slots=8)
     spec = spec_of("c llm", "q embed", "s search q if=c")
