@@ -13,7 +13,12 @@ from herasys_rt.core.commands import (
     FinishRun,
     WorkItem,
 )
-from herasys_rt.core.events import CollectionChanged, PoolFailed
+from herasys_rt.core.events import (
+    CollectionChanged,
+    PoolFailed,
+    RunSubmitted,
+    SpecRegistered,
+)
 from herasys_rt.core.kernel import KernelConfig
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
@@ -521,6 +526,16 @@ def test_effects_and_sampled_nodes_are_never_shared_by_value() -> None:
         for run_id in ("1", "2"):
             lab.submit(kind + run_id, spec, kind + run_id)
             assert len(items(rewritten(lab, kind + run_id))) == 1
+
+
+def test_names_that_effects_should_not_have_are_not_believed() -> None:
+    lab = lab_of()
+    spec = spec_of("q embed", "w write q", outputs="w")
+    lab.send(SpecRegistered(spec))
+    names = (inline(b"q").digest, inline(b"w").digest)
+    base = RunSubmitted("r1", spec.id, "c", "t", inline(b""), signatures=names, seeds=names)
+    (embedding,) = items(lab.send(base)) + items(lab.send(replace(base, run_id="r2")))
+    assert len(items(lab.finish(embedding, WORDS))) == 2
 
 
 def test_unsigned_runs_and_a_kernel_without_fusion_share_nothing_by_value() -> None:
