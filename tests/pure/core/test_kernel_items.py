@@ -323,6 +323,21 @@ def test_items_vanish_with_the_result_that_holds_them():
     assert computed(item(submit(lab, "r3", "ay")), "ay") == "a"
 
 
+def test_items_that_a_later_result_has_too_stay_with_that_one():
+    lab = Lab(KernelConfig(reuse_max_entries=2))
+    for run_id, texts in (("r1", "ab"), ("r2", "bc"), ("r3", "xy")):  # evicts the first
+        lab.finish(item(submit(lab, run_id, texts)), output(texts))
+    assert computed(item(submit(lab, "r4", "baz")), "baz") == "az"
+
+
+def test_items_are_over_when_their_time_is():
+    for early_s, left in ((0.5, "z"), (0.0, "az")):
+        lab = Lab(KernelConfig(reuse_ttl_s={"embed": 10.0}))
+        lab.finish(item(submit(lab, "r1", "ab")), output("ab"))
+        lab.now += 10 - 2 - early_s  # a second for the workflow, one for the run
+        assert computed(item(submit(lab, "r2", "az")), "az") == left
+
+
 def test_borrowing_from_a_result_keeps_it_from_being_evicted_first():
     lab = Lab(KernelConfig(reuse_max_entries=2))
     lab.finish(item(submit(lab, "r1", "ab")), output("ab"))

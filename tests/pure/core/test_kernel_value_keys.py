@@ -372,6 +372,34 @@ def test_a_hit_by_value_does_not_outlive_its_own_time() -> None:
     assert len(items(rewritten(lab, "r2"))) == 1
 
 
+def test_what_was_taken_by_value_does_not_live_on_under_another_key() -> None:
+    lab = lab_of(KernelConfig(reuse_ttl_s={"pg.search": 10.0}))
+    spec = spec_of("q llm", "s search q")
+    for run_id in ("r1", "r2"):
+        lab.submit(run_id, spec, f"{run_id}?")
+        rewritten(lab, run_id)
+        lab.finish_all()
+    assert lab.nodes()["reused"] == 1
+    lab.now += 60
+    (again,) = items(lab.submit("r3", spec, "r2?"))
+    assert again.node == 1
+
+
+def test_a_result_is_over_when_its_time_is() -> None:
+    for early_s, started in ((0.5, 0), (0.0, 1)):
+        lab = lab_of(KernelConfig(reuse_ttl_s={"llm.generate": 10.0}))
+        spec = spec_of("q llm")
+        lab.finish(item(lab.submit("r1", spec)))
+        lab.now += 10 - 2 - early_s  # a second for the workflow, one for the run
+        assert len(items(lab.submit("r2", spec))) == started
+
+
+def test_what_its_signature_names_by_content_has_no_second_key() -> None:
+    lab = lab_of()
+    lab.submit("r1", REWRITE)
+    assert next(iter(lab.state.flights.values())).value_key is None
+
+
 def test_what_follows_a_hit_by_value_expires_with_its_own_ancestors() -> None:
     lab = lab_of(KernelConfig(reuse_ttl_s={"embed": 10.0}))
     chain = spec_of("e embed", "s search e")
