@@ -201,6 +201,31 @@ def test_the_store_hears_of_whole_exact_results_with_what_is_left_of_their_time(
     assert (said.run_s, said.generation) == (0.5, 0)
 
 
+def test_the_store_hears_of_what_was_taken_by_value_under_its_own_name() -> None:
+    lab = Lab(STORED, seeded=True)
+    chain, words = spec_of("e embed", "s search e"), inline(b"the same words")
+    lab.finish(item(lab.submit("r1", chain, "1")), words)
+    lab.finish(lab.running()[0], inline(b"found"), meta=b"usage")
+    out = lab.finish(item(lab.submit("r2", chain, "2")), words)
+    _, kept = only(out, KeepResult)
+    assert kept.signature == signatures_of(chain, "2", "")[1]
+    assert (kept.value, kept.meta, kept.tenant) == (inline(b"found"), b"usage", "tenant")
+
+
+def test_the_store_does_not_hear_of_what_an_input_has_outlasted() -> None:
+    config = replace(STORED, reuse_ttl_s={"embed": 10.0})
+    lab = Lab(config, seeded=True, slots=4)
+    spec, words = spec_of("e embed", "l llm", "s search e l"), inline(b"the same words")
+    for run_id in ("r1", "r2"):
+        embedding, asking = items(lab.submit(run_id, spec, run_id))
+        lab.finish(embedding, words)
+        lab.now += 60
+        out = lab.finish(asking, words)
+        lab.finish_all()
+    told = [kept.signature for kept in only(out, KeepResult)]
+    assert told == [signatures_of(spec, "r2", "")[1]], "what its input was made of is over"
+
+
 def test_without_a_bound_a_kept_result_has_none() -> None:
     lab = Lab(STORED)
     (kept,) = only(lab.finish(item(lab.submit("r1", spec_of("q embed")))), KeepResult)

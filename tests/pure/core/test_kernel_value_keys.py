@@ -325,6 +325,20 @@ def test_a_completed_result_is_taken_by_value_and_counts_as_reused() -> None:
     assert lab.nodes() == {"submitted": 6, "executed": 4, "reused": 2}
 
 
+def test_members_of_a_flight_that_takes_a_result_have_joined_nobody() -> None:
+    lab = lab_of()
+    begun(lab, "r1")
+    rewritten(lab, "r1")
+    lab.finish_all()
+    begun(lab, "r2")
+    assert items(lab.submit("r3", REWRITE, "r2?")) == []
+    ends = only(rewritten(lab, "r2"), FinishRun)
+    for end in ends:
+        search = record(end, "s")
+        assert (search.fused_into, search.reused) == ("", True)
+    assert [record(end, "q").fused_into for end in ends] == ["", "r2/q"]
+
+
 def test_what_was_taken_by_value_is_found_by_structure_afterwards() -> None:
     lab = lab_of()
     for run_id in ("r1", "r2"):
