@@ -545,6 +545,32 @@ def test_a_search_taken_at_a_newer_revision_is_not_kept_under_the_older_one() ->
     assert {"docs": 5} not in named
 
 
+def test_who_gathers_from_a_search_joined_at_another_revision_is_unshared() -> None:
+    lab = lab_of(slots=8)
+    spec = spec_of("s search % in=r", "a llm s", regions={"r": "$xs"})
+    facts = {"xs": Fact(True, 1, (inline(b"x").digest,))}
+    reads = (("docs",), ("docs",))
+    lab.send(CollectionChanged("docs", 5))
+    search = item(lab.submit("r1", spec, "r1", facts=facts, collections=reads))
+    assert lab.submit("r2", spec, "r2", facts=facts, collections=reads)[1:] == []
+    lab.finish(search, revisions={"docs": 4})
+    assert len(lab.finish_all()) == 2
+    named = [dict(revisions) for _, revisions in lab.state.table.completed]
+    assert {"docs": 5} not in named
+
+
+def test_a_result_that_is_there_is_taken_though_it_is_being_computed_anew() -> None:
+    lab = lab_of()
+    fresh = spec_of("q llm", "s search q", options={"s": NodeOptions(cache=False)})
+    begun(lab, "r1")
+    rewritten(lab, "r1")
+    lab.finish_all()
+    lab.submit("r2", fresh, "r2?")
+    assert len(items(rewritten(lab, "r2"))) == 1
+    begun(lab, "r3")
+    assert record(ended(rewritten(lab, "r3")), "s").reused
+
+
 # ---- where structure says nothing
 
 
