@@ -102,6 +102,59 @@ def test_a_modelled_engine_is_idle_when_the_last_member_has_left(start_runtime):
     assert client.status()["counters"]["pools"]["llm"]["running"] == 0
 
 
+@workflow
+def chain(question: str):
+    first = generate("First: {question}", question=question, max_tokens=8)
+    return generate("Then: {first}", first=first, max_tokens=8)
+
+
+STEPS = ["submitted", "queued", "accepted", "started", "streaming", "between", "joined"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_cancel_at_any_step_ends_the_run_and_nothing_goes_on(
+    start_runtime, hand_engine, step: str
+):
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    client = runtime.connect()
+    await_fuser(client)
+    others: list[Run] = []
+    if step == "queued":  # the engine takes four at a time
+        others = [client.submit(answer, question=str(i)) for i in range(4)]
+        engine.wait_for(4)
+    if step == "joined":  # somebody else asked first
+        others = [client.submit(chain, question="q")]
+        engine.wait_for(1)
+    run = client.submit(chain, _stream=True, question="q")
+    if step != "submitted":
+        await_accepted(client, len(others) + 1)
+    if step in ("started", "streaming", "between"):
+        (item,) = engine.wait_for(1)
+        assert engine.sink is not None
+        engine.sink.started(item.key)
+        if step == "streaming":
+            engine.sink.piece(item.key, "a", 1)
+        if step == "between":
+            engine.finish(item, "first")
+            engine.wait_for(2)
+    run.cancel()
+    run.cancel()
+    with pytest.raises(RunCancelledError):
+        run.result(10)
+    states = {node["state"] for node in run.report()["nodes"]}
+    assert states <= {"cancelled", "skipped", "succeeded"}
+    for other in others:
+        other.cancel()
+        with pytest.raises(RunCancelledError):
+            other.result(10)
+    while client.status()["counters"]["pools"]["llm"]["running"]:
+        pass
+    assert not engine.items
+    state = runtime.state
+    assert not state.runs and not state.flights and not state.table.live
+
+
 def test_a_failure_is_told_to_every_member_once_in_its_own_words(
     start_runtime, hand_engine
 ):
