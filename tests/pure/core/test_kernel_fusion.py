@@ -318,6 +318,16 @@ def test_a_result_of_another_revision_than_its_key_is_not_reused_nor_what_follow
     assert len(lab.state.table.completed) == 2
 
 
+def test_every_collection_that_was_read_has_to_have_the_revision_of_the_key() -> None:
+    for seen, kept in (({"a": 1, "b": 2}, 0), ({"a": 1, "b": 1}, 1), ({"a": 1}, 1)):
+        lab = Lab()
+        for collection in ("a", "b"):
+            lab.send(CollectionChanged(collection, 1))
+        work = item(lab.submit("r1", spec_of("s search"), collections=(("a", "b"),)))
+        lab.finish(work, revisions=seen)
+        assert len(lab.state.table.completed) == kept
+
+
 def test_what_was_made_of_another_revision_than_its_key_is_not_joined_later() -> None:
     lab = Lab(slots=4)
     rag = spec_of("s search", "a llm s")

@@ -480,6 +480,15 @@ def test_keys_that_lead_to_one_result_are_bounded() -> None:
         lab.finish_all()
     assert lab.nodes() == {"submitted": 60, "executed": 31, "reused": 29}
     assert len(lab.state.table.completed) <= 8
+    lab = lab_of(slots=32)
+    names = [f"r{number}" for number in range(30)]
+    for name in names:
+        lab.submit(name, spec, "same")
+    for name in names:
+        rewritten(lab, name)
+    assert len(lab.finish_all()) == 30
+    assert lab.nodes() == {"submitted": 60, "executed": 31, "fused": 29}
+    assert len(lab.state.table.completed) <= 8
 
 
 # ---- revisions
