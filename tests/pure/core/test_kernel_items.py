@@ -361,6 +361,15 @@ def test_after_a_purge_no_item_from_before_is_found():
     assert not lab.state.table.items.held
 
 
+def test_who_looks_again_waits_for_nobody_that_came_later():
+    lab = Lab(slots=4)
+    first = item(submit(lab, "r1", "ax"))
+    assert not items(submit(lab, "r2", "ab"))
+    lab.send(CachePurged())
+    assert computed(item(submit(lab, "r3", "ac")), "ac") == "ac"
+    assert computed(item(lab.fail(first)), "ab") == "ab"
+
+
 def test_purging_one_result_leaves_the_items_of_others():
     lab = Lab(slots=4)
     lab.finish(item(submit(lab, "r1", "ab")), output("ab"))
@@ -443,6 +452,18 @@ def test_urgency_goes_up_a_chain():
     assert priorities(lab) == {"r1": 3, "r2": 3, "r3": 3}
     submit(lab, "r4", "cd", priority=4)  # joins r3's
     assert priorities(lab) == {"r1": 4, "r2": 4, "r3": 4}
+
+
+def test_whoever_is_waited_for_after_a_lender_left_is_as_urgent_as_that():
+    lab = Lab(slots=1)
+    item(submit(lab, "busy", "z"))
+    submit(lab, "r0", "p")
+    submit(lab, "r1", "a")
+    submit(lab, "r2", "ap", priority=-5)
+    submit(lab, "r3", "aq", priority=7)
+    assert priorities(lab) == {"r0": 0, "r1": 7, "r2": -5, "r3": 7}
+    lab.cancel("r1")
+    assert priorities(lab) == {"r0": 7, "r2": 7, "r3": 7}
 
 
 def test_a_pool_that_fails_fails_lenders_and_borrowers_once():
