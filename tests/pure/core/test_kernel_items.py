@@ -454,6 +454,17 @@ def test_urgency_goes_up_a_chain():
     assert priorities(lab) == {"r1": 4, "r2": 4, "r3": 4}
 
 
+def test_so_many_lenders_are_waited_for_and_the_other_items_are_computed():
+    lab = Lab(slots=64)
+    texts = "".join(chr(ord("a") + i) for i in range(MOST_LENDERS + 3))
+    lending = [item(submit(lab, f"r{i}", text)) for i, text in enumerate(texts)]
+    assert not items(submit(lab, "all", texts))
+    for work, text in zip(lending, texts, strict=True):
+        lab.finish(work, output(text))
+    (whole,) = [i for i in lab.running() if i.run_id == "all"]
+    assert computed(whole, texts) == texts[MOST_LENDERS:]
+
+
 def test_whoever_is_waited_for_after_a_lender_left_is_as_urgent_as_that():
     lab = Lab(slots=1)
     item(submit(lab, "busy", "z"))
