@@ -454,6 +454,16 @@ def test_urgency_goes_up_a_chain():
     assert priorities(lab) == {"r1": 4, "r2": 4, "r3": 4}
 
 
+def test_a_value_that_is_fetched_anyway_lends_all_its_items():
+    lab = Lab()
+    lab.finish(item(submit(lab, "two", "xy")), output("xy"))
+    letters = "".join(chr(0x4E00 + at) for at in range(MOST_LENDERS))
+    for at, letter in enumerate(letters):
+        lab.finish(item(submit(lab, f"r{at}", letter)), output(letter))
+    texts = f"x{letters}y"
+    assert computed(item(submit(lab, "last", texts)), texts) == letters[-1]
+
+
 def test_so_many_lenders_are_waited_for_and_the_other_items_are_computed():
     lab = Lab(slots=64)
     texts = "".join(chr(ord("a") + i) for i in range(MOST_LENDERS + 3))
