@@ -306,6 +306,21 @@ def test_a_flight_that_ran_too_long_is_found_by_value_at_its_next_attempt() -> N
     assert [end.run_id for end in lab.finish_all()] == ["r1", "r2"]
 
 
+def test_merged_members_stay_what_they_came_as_when_their_flight_ran_too_long() -> None:
+    lab = lab_of()
+    options = {"s": NodeOptions(timeout_s=5.0)}
+    slow = spec_of("q llm", "s search q", "a llm s", options=options)
+    for run_id in ("r1", "r2"):
+        lab.submit(run_id, slow, f"{run_id}?")
+    rewritten(lab, "r1")
+    rewritten(lab, "r2")
+    lab.pass_time(10.0)
+    assert lab.submit("r3", slow, "r2?")[1:] == []
+    assert len(lab.finish_all()) == 3
+    (again,) = only(lab.submit("r4", slow, "r2?"), FinishRun)
+    assert record(again, "s").reused
+
+
 # ---- taking what is there
 
 
@@ -425,6 +440,18 @@ def test_what_follows_a_hit_by_value_expires_with_its_own_ancestors() -> None:
     again = item(lab.submit("r4", chain, "2"))
     assert again.node == 0, "by structure it is gone with what it was made of"
     assert record(ended(lab.finish(again, WORDS)), "s").reused
+
+
+def test_who_joins_a_merged_member_by_structure_expires_with_that_ones_ancestors() -> None:
+    lab = lab_of(KernelConfig(reuse_ttl_s={"embed": 10.0}))
+    begun(lab, "r1")
+    rewritten(lab, "r1")
+    lab.finish(item(lab.submit("r2", spec_of("e embed", "s search e"), "2")), WORDS)
+    longer = spec_of("e embed", "s search e", "x rerank s")
+    assert items(lab.submit("r3", longer, "2")) == []
+    assert len(lab.finish_all()) == 3
+    lab.now += 60
+    assert item(lab.submit("r4", longer, "2")).node == 0
 
 
 def test_a_truncated_result_is_not_found_by_value() -> None:
