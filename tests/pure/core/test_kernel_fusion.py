@@ -153,6 +153,14 @@ def test_cancelling_the_leader_keeps_the_flight_for_its_members() -> None:
         assert (last.fused_into, last.attempts, last.instance) == ("", 1, "llm-1")
 
 
+def test_a_leader_that_leaves_says_what_it_had_executed() -> None:
+    lab = Lab()
+    lab.begin(item(lab.submit("r1", ANSWER)))
+    lab.submit("r2", ANSWER)
+    left = record(ended(lab.cancel("r1")), "a")
+    assert (left.state, left.instance, left.attempts) == ("cancelled", "llm-1", 1)
+
+
 def test_cancelling_one_member_keeps_the_flight() -> None:
     lab = Lab()
     started = item(lab.submit("r1", ANSWER))
