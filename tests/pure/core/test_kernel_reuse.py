@@ -327,6 +327,13 @@ def test_a_hint_expires_and_so_does_what_is_made_of_it() -> None:
     assert len(items(offer(lab, "r4", ANSWER, over))) == 1
 
 
+def test_a_hint_whose_time_is_over_is_ignored() -> None:
+    lab = Lab()
+    hint = hint_of(lab, inline(b"v"), ttl_s=0.0)
+    assert len(items(offer(lab, "r1", ANSWER, hint))) == 1
+    assert (lab.state.table.hints_taken, lab.state.table.hints_ignored) == (0, 1)
+
+
 def test_a_hint_that_is_not_used_lets_its_value_go() -> None:
     unfit = Lab(KernelConfig(reuse_max_bytes=10))
     out = offer(unfit, "r1", ANSWER, hint_of(unfit, placed("big")))
