@@ -20,7 +20,7 @@ from herasys_rt.core.events import (
 )
 from herasys_rt.core.kernel import KernelConfig
 from herasys_rt.core.reuse import report
-from herasys_rt.core.values import Value
+from herasys_rt.core.values import Fact, Value
 from herasys_rt.graph.spec import NodeOptions, WorkflowSpec
 from tests.pure.core.kernel_lab import (
     BROKEN,
@@ -33,6 +33,7 @@ from tests.pure.core.kernel_lab import (
     placed,
     record,
     releases,
+    said,
     signatures_of,
     spec_of,
     states,
@@ -137,6 +138,84 @@ def test_nothing_that_is_made_of_purged_results_is_kept() -> None:
     assert [key[0] for key in lab.state.table.completed] == [
         signatures_of(RAG, "same", "")[0]
     ]
+
+
+GUARDED = spec_of("c embed", "a llm if=c", "b search a", outputs="b")
+ELEMENTS = spec_of("q embed", "e search % q in=r", "a llm e", regions={"r": 2})
+
+
+@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize("spec", [RAG, GUARDED, ELEMENTS], ids=["flat", "guard", "list"])
+@pytest.mark.parametrize(
+    "purge", [CachePurged(), CachePurged("tenant")], ids=["all", "own"]
+)
+def test_what_runs_at_work_make_after_a_purge_of_everything_is_found_by_no_key(
+    purge: CachePurged, spec: WorkflowSpec, steps: int
+) -> None:
+    lab = Lab(STORED, seeded=True, slots=4)
+    lab.submit("r1", spec)
+    for _ in range(steps):
+        if running := lab.running():
+            lab.finish(running[0], said(True))
+    ended_before = not lab.state.runs
+    out = lab.send(purge)
+    while running := lab.running():
+        out += lab.finish(running[0], said(True))
+    assert ended_before or only(out, FinishRun)
+    assert not lab.state.table.completed and not only(out, KeepResult)
+
+
+def test_what_runs_make_of_a_purged_collection_is_found_by_no_key() -> None:
+    for steps, kept in ((0, "embed@1"), (1, "embed@1"), (2, "embed@1")):
+        lab = Lab(seeded=True)
+        lab.send(CollectionChanged("docs", 1))
+        lab.submit("r1", RAG, collections=READS)
+        for _ in range(steps):
+            lab.finish(lab.running()[0])
+        lab.send(CachePurged(collection="docs"))
+        lab.finish_all()
+        assert [e.owner.operator for e in lab.state.table.listed()] == [kept]
+
+
+def test_who_gathers_purged_outputs_leaves_nothing() -> None:
+    lab = Lab(seeded=True, slots=4)
+    facts = {"xs": Fact(True, 1, (inline(b"x").digest,))}
+    spec = spec_of("e embed % in=r", "a llm e", regions={"r": "$xs"})
+    element = item(lab.submit("r1", spec, facts=facts))
+    gathering = item(lab.finish(element))
+    ((signature, _),) = lab.state.table.completed
+    lab.send(CachePurged(signature=signature))
+    lab.finish(gathering)
+    assert not lab.state.table.completed
+
+
+def test_elements_over_a_purged_list_leave_nothing() -> None:
+    lab = Lab(seeded=True, slots=4)
+    lab.submit("r1", spec_of("q embed", "e search % in=r", regions={"r": "q"}))
+    told = replace(inline(b"list"), length=1, items=(inline(b"x").digest,))
+    element = item(lab.finish(lab.running()[0], told))
+    ((signature, _),) = lab.state.table.completed
+    lab.send(CachePurged(signature=signature))
+    lab.finish(element)
+    assert not lab.state.table.completed
+
+
+def test_what_is_offered_is_whose_it_was_and_counts_with_its_meta() -> None:
+    lab = Lab()
+    hint = replace(hint_of(lab, inline(b"v")), tenant="maker")
+    assert ended(offer(lab, "r1", ANSWER, hint)).nodes[0].reused
+    (entry,) = lab.state.table.listed()
+    assert (entry.owner.tenant, entry.size) == ("maker", len(b"v") + len(b"meta"))
+
+
+def test_merged_flights_are_found_by_none_of_their_keys_after_a_purge() -> None:
+    lab = Lab(seeded=True, slots=4)
+    chain, words = spec_of("e embed", "s search e"), inline(b"the same words")
+    for run_id in ("r1", "r2"):
+        lab.finish(item(lab.submit(run_id, chain, run_id)), words)
+    lab.send(CachePurged())
+    assert len(lab.finish_all()) == 2
+    assert not lab.state.table.completed
 
 
 @pytest.mark.parametrize("stage", ["waits", "is at work", "is open"])
