@@ -8,13 +8,16 @@ nothing was purged in between and every collection is as it was. A purge moves t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from herasys_rt.core import borrowing, flights
 from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.events import CachePurged, Hint
 from herasys_rt.core.fusion import Key, Owner, Result
 from herasys_rt.core.state import FOREVER, Flight, Fragment, Payload, State, open_fragments
+
+T = TypeVar("T")
 
 
 def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
@@ -104,14 +107,13 @@ def purge(state: State, event: CachePurged) -> None:
         ):
             _conceal(state, flight)
     for fragment in open_fragments(state):
-        tenant = fragment.run.tenant
-        fragment.keys = [
-            None if key is None or chosen(key, tenant) else key for key in fragment.keys
-        ]
         for node in fragment.counted():
             if node.entry in gone and node.result is not None:
                 node.result.exact = False
                 flights.doubt(state, node)
+        tenant, positions = fragment.run.tenant, range(len(fragment.plan.pure))
+        picked = {at for at in positions if chosen(_name_of(fragment, at), tenant)}
+        _unname(fragment, picked | (fragment.doubted or set()))
     if state.config.reuse_store:
         state.out.append(
             DropKept(
@@ -189,6 +191,27 @@ def _conceal(state: State, flight: Flight) -> None:
         claim.key, claim.exact = None, False
     for node in flight.members.values():
         flights.doubt(state, node)
+        _unname(node.fragment, {node.position})
+
+
+def _name_of(fragment: Fragment, position: int) -> Key:
+    """The structural key of a node that begins later, as far as there is one; those in
+    flights have their keys there."""
+    key = fragment.keys[position] if fragment.keys else None
+    revisions = fragment.revisions[position] if fragment.revisions else ()
+    return key if key is not None else (b"", revisions)
+
+
+def _unname(fragment: Fragment, positions: set[int]) -> None:
+    """What these nodes still compute is found by nobody: neither by structure nor by value
+    nor item by item."""
+
+    def without(names: Sequence[T], nothing: T) -> Sequence[T]:
+        return [nothing if at in positions else name for at, name in enumerate(names)]
+
+    fragment.keys = without(fragment.keys, None)
+    fragment.seeds = without(fragment.seeds, b"")
+    fragment.item_seeds = without(fragment.item_seeds, b"")
 
 
 def _is_picked(flight: Flight, chosen: Callable[[Key, str], bool]) -> bool:

@@ -194,7 +194,8 @@ class NodeSpec(msgspec.Struct, frozen=True):
     names the argument that holds a collection's name when the value depends on that
     collection's content. ``list_port`` names the argument whose list the output is
     aligned with: item i of the output depends on item i of it and on the node's other
-    arguments, and on nothing else. Equal items of different lists may then be shared.
+    arguments, and on nothing else. Equal items of different lists may then be shared; not
+    those of a node with a ``collection``, whose content changes.
     """
 
     id: str
@@ -298,6 +299,12 @@ class WorkflowSpec(msgspec.Struct, frozen=True, dict=True):
         if region is None or not isinstance(region.items, NodeRef):
             return node.parents
         return tuple(dict.fromkeys((region.items.node, *node.parents)))
+
+    def trust_scope(self, tenant: str) -> str:
+        """Who shares caches below the runtime with a run of ``tenant``, the prefixes of a
+        model among them. Whatever a tenant is called, its scope is that of no other, and
+        none is what is public."""
+        return "public" if self.share == "public" else f"tenant:{tenant}"
 
     @cached_property
     def asked_inputs(self) -> tuple[str, ...]:

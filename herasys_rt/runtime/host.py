@@ -279,7 +279,7 @@ class HostLoop:
             verb=node.verb,
             args=args,
             stream=bool(item.subscribers) or node.streams,
-            trust_scope=item.tenant if spec.share != "public" else "public",
+            trust_scope=spec.trust_scope(item.tenant),
         )
 
     def _abort(self, command: AbortItem) -> None:

@@ -112,6 +112,7 @@ def test_describe_gives_the_models_facts(engine: Engine):
     assert (facts["dimensions"], facts["max_tokens"]) == (384, 256)
     fingerprint = resolve_model("all-minilm-l6-v2").fingerprint
     assert facts["fingerprint"].startswith(fingerprint)
+    assert facts["fingerprint"].endswith("/256")
 
 
 def test_prefixes_change_vectors_and_the_fingerprint(engine: Engine, sink: OutcomeSink):

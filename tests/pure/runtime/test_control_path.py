@@ -133,7 +133,29 @@ def test_tenants_never_share_a_flight(start_runtime, hand_engine):
     runs = [c.submit(answer, question="same") for c in (ours, theirs)]
     for item in engine.wait_for(2):
         engine.finish(item, item.trust_scope)
-    assert [run.result(10) for run in runs] == ["ours", "theirs"]
+    assert [run.result(10) for run in runs] == ["tenant:ours", "tenant:theirs"]
+
+
+def test_no_name_of_a_tenant_gives_it_the_scope_of_what_is_public(
+    start_runtime, hand_engine
+):
+    @workflow(share="public")
+    def told(question: str):
+        return generate("Say: {question}", question=question, max_tokens=8)
+
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    ours, public = runtime.connect("ours"), runtime.connect("public")
+    await_fuser(ours)
+    runs = [ours.submit(told, question="q"), public.submit(answer, question="q")]
+    items = engine.wait_for(2)
+    assert len({item.trust_scope for item in items}) == 2
+    for item in items:
+        engine.finish(item, "a")
+    for run in runs:
+        assert run.result(10) == "a"
+    both = public.submit(told, question="q")  # by its author's word it is shared
+    assert both.result(10) == "a" and both.report()["nodes"][0]["reused"]
 
 
 @under_both_hashes

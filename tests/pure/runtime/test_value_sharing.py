@@ -147,7 +147,7 @@ def test_tenants_never_share_by_value(bench: Bench):
     bench.say(WORDS)
     bench.say(WORDS)
     items = bench.serve("embedding", 2, np.ones(3, dtype=np.float32))
-    assert {item.trust_scope for item in items} == {"ours", "theirs"}
+    assert {item.trust_scope for item in items} == {"tenant:ours", "tenant:theirs"}
     bench.serve("search", 2, [CHUNK], revisions={"docs": 1})
     for run in runs:
         assert run.result(10) == [CHUNK]
