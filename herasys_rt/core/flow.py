@@ -8,7 +8,7 @@ chain is too long.
 
 from __future__ import annotations
 
-from herasys_rt.core import flights, relatives
+from herasys_rt.core import flights, limits, relatives
 from herasys_rt.core.conditions import Verdict, judge, length_of
 from herasys_rt.core.fusion import Entry, Key, Listed, Result
 from herasys_rt.core.plan import Area
@@ -86,6 +86,8 @@ def begin(state: State, node: Node, news: list[Node]) -> None:
         flights.prune(state, node)
         return
     twin = state.table.live.get(key) if key is not None else None
+    if twin is not None and key is not None and not limits.joins(state, node, key, twin):
+        twin = key = None
     if twin is not None and key is not None:
         flights.join(state, twin, node, key)
     else:
@@ -112,10 +114,14 @@ def wait(state: State, node: Node) -> None:
 
 def completed(state: State, node: Node, key: Key | None) -> Listed | None:
     """The completed result that a node may take. A node whose result is kept out of the
-    cache takes none from there either, nor do those that it is made for."""
+    cache takes none from there either, nor do those that it is made for; one that says how
+    old it may be takes no older one."""
     if key is None or not node.fragment.plan.reuses[node.position]:
         return None
-    return state.table.result(key, state.now)
+    listed = state.table.result(key, state.now)
+    if listed is not None and not limits.takes(state, node, listed.result):
+        return None
+    return listed
 
 
 def take(state: State, node: Node, entry: Entry, result: Result) -> None:

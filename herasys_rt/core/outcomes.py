@@ -66,13 +66,13 @@ def item_finished(state: State, event: ItemFinished) -> None:
         return
     instance = vacate(state, flight)
     lasts_s = _expiry(state, flight)
-    result = _result(flight, event, instance, lasts_s)
+    result = _result(state, flight, event, instance, lasts_s)
     entry = _keep(state, flight, event, result, lasts_s)
     sharing = flight.sharing
     if sharing is not None and not event.truncated:
         if entry is not None and sharing.places:
-            state.table.keep_items(entry, sharing, lasts_s)
-        borrowing.lend(state, sharing, event.value, lasts_s)
+            state.table.keep_items(entry, sharing, lasts_s, result.born_s)
+        borrowing.lend(state, sharing, event.value, lasts_s, result.born_s)
         operator, tenant = reuse.owner_of(state, flight)
         state.savings.of(operator, tenant).shared_items += sharing.spared
     leader = flight.leader
@@ -253,10 +253,13 @@ def _expiry(state: State, flight: Flight) -> float:
     return min(state.now + reuse.ttl_s(state, flight), payload.lasts_s)
 
 
-def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) -> Result:
+def _result(
+    state: State, flight: Flight, event: ItemFinished, instance: str, lasts_s: float
+) -> Result:
     """The result for the flight's own members; sets the others' in their claims."""
     payload, seen, whole = flight.payload, event.revisions, not event.truncated
     assert payload is not None
+    born_s = min(state.now, payload.born_s)
     result = Result(
         value=event.value,
         meta=event.meta,
@@ -269,12 +272,15 @@ def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) 
         run_s=event.run_s,
         attempts=flight.attempt,
         tokens=event.tokens,
+        born_s=born_s,
+        eldest_s=min(born_s, payload.eldest_s),
     )
     for claim in flight.claims:
         claim.result = replace(
             result,
             exact=whole and claim.exact and claim.agrees(seen.items()),
             expires_s=min(claim.expires_s, lasts_s),
+            eldest_s=min(born_s, claim.eldest_s),
         )
     return result
 
@@ -299,8 +305,9 @@ def _keep(
     key, seen, now = flight.value_key, event.revisions, state.now
     if key is not None and lasts_s > now and (not seen or agree(key, key[1], seen.items())):
         lasting = result
-        if not result.exact or result.expires_s != lasts_s:
-            lasting = replace(result, exact=True, expires_s=lasts_s)
+        born_s = result.born_s
+        if not result.exact or result.expires_s != lasts_s or result.eldest_s != born_s:
+            lasting = replace(result, exact=True, expires_s=lasts_s, eldest_s=born_s)
         found.append((key, lasting))
     if flight.key is not None and result.exact and result.expires_s > now:
         found.append((flight.key, result))
@@ -314,7 +321,9 @@ def _keep(
     owner = reuse.owner_of(state, flight)
     entry = state.table.store(found, event.value, size, now, owner)
     if entry is not None and state.config.reuse_store:
+        passing = {claim.key for claim in flight.claims if claim.passing}
         for key, lasting in found:
             if key is not flight.value_key and key in entry.results:
-                reuse.keep(state, key, lasting, owner)
+                own = flight.passing if key is flight.key else key in passing
+                reuse.keep(state, key, lasting, owner, passing=own)
     return entry

@@ -14,7 +14,7 @@ def payload_of(node: Node) -> Payload:
         return _branched_payload(node)
     run, fragment = node.run, node.fragment
     nodes, plan = fragment.nodes, fragment.plan
-    exact, expires_s = True, FOREVER
+    exact, expires_s, eldest_s = True, FOREVER, FOREVER
     placed = (fragment.inputs,) if fragment.inputs.place else ()
     upstream: list[tuple[int, Value]] = []
     for position in plan.parents[node.position]:
@@ -26,6 +26,7 @@ def payload_of(node: Node) -> Payload:
             placed += (value,)
         exact = exact and result.exact
         expires_s = min(expires_s, result.expires_s)
+        eldest_s = min(eldest_s, result.eldest_s)
     return Payload(
         plan.spec_id,
         node.position,
@@ -35,6 +36,7 @@ def payload_of(node: Node) -> Payload:
         tuple(upstream),
         exact,
         expires_s,
+        eldest_s,
         placed,
     )
 
@@ -71,6 +73,7 @@ def _branched_payload(node: Node) -> Payload:
         upstream=tuple(upstream),
         exact=all(result.exact for result in used),
         expires_s=min([result.expires_s for result in used], default=FOREVER),
+        eldest_s=min([result.eldest_s for result in used], default=FOREVER),
         gathered=tuple(gathered),
         element=node.element,
         items=items,

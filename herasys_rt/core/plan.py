@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from herasys_rt.core.limits import Limit, limits_of
 from herasys_rt.core.lists import ListSource, list_source
 from herasys_rt.core.needs import Needs, conditions_on_items, needs_of
 from herasys_rt.errors import ErrorInfo
@@ -67,7 +68,7 @@ class Plan:
     ``root`` marks nodes a run must not end without: its outputs and its effects.
     ``pure`` marks those that may fuse when they are signed, ``reuses`` those that may take
     completed results by structure: neither they nor their ancestors are kept out of the
-    cache.
+    cache. ``limits`` are how old what nodes take may be, empty where none says so.
     ``listens`` marks streaming outputs. ``pools`` is None until resolved, and again
     whenever a pool was declared.
     """
@@ -82,6 +83,7 @@ class Plan:
     root: tuple[bool, ...]
     pure: tuple[bool, ...]
     reuses: tuple[bool, ...]
+    limits: tuple[Limit, ...]
     effect: tuple[bool, ...]
     listens: tuple[bool, ...]
     options: tuple[NodeOptions, ...]
@@ -139,6 +141,7 @@ def plan_of(spec: WorkflowSpec) -> Plan:
         root=tuple(i in outputs or effect[i] for i in range(count)),
         pure=tuple(_fusible(node) for node in nodes),
         reuses=_reusing(nodes, asks),
+        limits=limits_of(nodes, asks),
         effect=effect,
         listens=tuple(
             n.streams and i in outputs and region[i] < 0 for i, n in enumerate(nodes)

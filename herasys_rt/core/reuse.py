@@ -40,9 +40,13 @@ def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
             run_s=hint.run_s,
             attempts=0,
             tokens=hint.tokens,
+            born_s=state.now - hint.age_s,
+            eldest_s=state.now - hint.eldest_age_s,
         )
         owner = Owner(nodes[hint.node].operator, hint.tenant)
         size = hint.value.size + len(hint.meta)
+        if table.result(key, state.now) is not None:
+            continue  # The store has it from there.
         if table.store([(key, result)], hint.value, size, state.now, owner) is not None:
             table.hints_taken += 1
 
@@ -54,15 +58,19 @@ def settle(state: State, hints: Iterable[Hint]) -> None:
         state.ledger.discard(hint.value)
 
 
-def keep(state: State, key: Key, result: Result, owner: Owner) -> None:
+def keep(state: State, key: Key, result: Result, owner: Owner, *, passing: bool) -> None:
     """Tell the store of a result that the table lists under one more structural key, where
     there is a store.
 
-    Not of what depends on a collection whose revision no database has told: nobody could
-    say later whether it has moved.
+    Not of what is ``passing`` (`Flight`), nor of what depends on a collection whose
+    revision no database has told: nobody could say later whether it has moved.
     """
     signature, revisions = key
-    if not state.config.reuse_store or any(not revision for _, revision in revisions):
+    if (
+        passing
+        or not state.config.reuse_store
+        or any(not revision for _, revision in revisions)
+    ):
         return
     assert result.value is not None
     state.out.append(
@@ -77,6 +85,8 @@ def keep(state: State, key: Key, result: Result, owner: Owner) -> None:
             operator=owner.operator,
             run_s=result.run_s,
             tokens=result.tokens,
+            age_s=state.now - result.born_s,
+            eldest_age_s=state.now - result.eldest_s,
         )
     )
 

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import hashlib
 import logging
+import math
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -27,7 +28,7 @@ from herasys_rt.runtime.lifetimes import Moment, left_s
 log = logging.getLogger(__name__)
 
 _NAME = "results.sqlite"
-_FORMAT = 1
+_FORMAT = 2
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS results (
         signature BLOB PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL,
@@ -38,7 +39,8 @@ _SCHEMA = """
 
 class Kept(msgspec.Struct, frozen=True):
     """What is known of a kept result without reading it. ``value`` is without its bytes;
-    ``since`` is when the ``ttl_s`` began; the rest is as in `commands.KeepResult`."""
+    ``since`` is when the ``ttl_s`` began and the ages were these; the rest is as in
+    `commands.KeepResult`."""
 
     value: Value
     revisions: Revisions
@@ -48,6 +50,8 @@ class Kept(msgspec.Struct, frozen=True):
     since: Moment
     run_s: float = 0.0
     tokens: int = 0
+    age_s: float = math.inf
+    eldest_age_s: float = math.inf
 
 
 class Row(NamedTuple):

@@ -76,7 +76,8 @@ Part = tuple[str, str, bytes]
 class Made:
     """What a value was made of: ``given`` is per node that the arguments name, in order;
     ``inputs`` is empty where they do not matter, ``item`` where nobody told it. ``cut_s``
-    is when it was truncated, infinity when it is whole."""
+    is when it was truncated, infinity when it is whole; ``born_s`` when it was computed,
+    or the first of the items that it borrowed."""
 
     operator: str
     form: str
@@ -91,6 +92,7 @@ class Made:
     revision: int
     begun_s: float
     cut_s: float
+    born_s: float
 
 
 @dataclass
@@ -165,6 +167,7 @@ class Trace:
     def _fits(self, position: int, element: int, made: Made) -> bool:
         piece, spec = self.piece, self.piece.spec
         node = spec.nodes[position]
+        may_be_s = node.options.cache_ttl_s
         return (
             (made.operator, made.form) == (node.operator, form_of(node))
             and made.tenant == self.tenant
@@ -172,6 +175,7 @@ class Trace:
             and made.revision >= piece.known_revision
             and made.begun_s >= piece.purged_s
             and made.cut_s >= piece.begun_s
+            and (may_be_s is None or made.born_s > piece.begun_s - may_be_s)
             and (node.purity == "pure" or made.run_id == self.run_id)
             and all(
                 self._given(node, at, element, given)
@@ -246,6 +250,7 @@ class KernelWorld:
         self.values: dict[bytes, Value] = {}
         self.parts: dict[bytes, tuple[Part, ...]] = {}
         self.since: dict[bytes, float] = {}
+        self.born: dict[bytes, float] = {}
         self.wake_s = math.inf
         self.places: dict[str, int] = {}
         self.up: dict[str, tuple[str, int]] = {}
@@ -382,6 +387,8 @@ class KernelWorld:
                     kept.meta,
                     kept.revisions,
                     left_s,
+                    age_s=kept.age_s + self.now + 0.1 - since_s,
+                    eldest_age_s=kept.eldest_age_s + self.now + 0.1 - since_s,
                 )
             )
         return tuple(found)
@@ -478,7 +485,9 @@ class KernelWorld:
         lent = item.shared.lenders if item.shared is not None else ()
         begun_s = min(at.begun_s, *[self.since[value.digest] for value in lent], math.inf)
         truncated = how % 4 == 1
-        made = self.made_of(item, node, begun_s, self.now if truncated else math.inf)
+        cut_s = self.now if truncated else math.inf
+        born_s = min(self.now + 0.1, *[self.born[value.digest] for value in lent], math.inf)
+        made = self.made_of(item, node, begun_s, cut_s, born_s)
         content = str(how // 7 % 4)  # what others' values are too
         if how % 5 < 2:
             content = f"{item.flight}/{item.attempt}/{made}"
@@ -489,6 +498,7 @@ class KernelWorld:
         self.made.setdefault(digest, {})[made] = None
         self.parts[digest] = parts
         self.since[digest] = max(self.since.get(digest, 0.0), made.begun_s)
+        self.born[digest] = max(self.born.get(digest, 0.0), made.born_s)
         value = self.new_place(digest) if how % 3 == 0 else Value(digest, 1, b"x")
         drawn = digest[0]
         length = drawn // 3 % (MAX_ITEMS + 3) - 1 if drawn % 2 else drawn // 3 % 3
@@ -546,7 +556,9 @@ class KernelWorld:
             return tuple(value.digest for value in gathered[at])
         return self.values[dict(item.upstream)[at].digest].items
 
-    def made_of(self, item: WorkItem, node: NodeSpec, begun_s: float, cut_s: float) -> Made:
+    def made_of(
+        self, item: WorkItem, node: NodeSpec, begun_s: float, cut_s: float, born_s: float
+    ) -> Made:
         """What the value of an item is made of."""
         upstream, gathered = dict(item.upstream), dict(item.gathered)
         spec = self.specs[item.spec_id]
@@ -576,6 +588,7 @@ class KernelWorld:
             self.revision if node.verb == "pg.search" else 1_000_000,
             begun_s,
             cut_s,
+            born_s,
         )
 
     def ends_item(self, at: Started) -> None:

@@ -72,6 +72,7 @@ def keep(
     generation: int = 0,
     meta: bytes = b"meta",
     read: Callable[[], bytes] | None = None,
+    age_s: float = 0.0,
 ) -> None:
     value = Value(hashlib.sha256(data).digest(), len(data), data, truth=False, length=3)
     result = KeepResult(
@@ -85,6 +86,8 @@ def keep(
         operator="llm@1",
         run_s=2.0,
         tokens=5,
+        age_s=age_s,
+        eldest_age_s=2 * age_s,
     )
     store.keep(result, read or (lambda: data))
 
@@ -157,6 +160,21 @@ def test_time_that_is_over_is_over_after_a_restart_too(machine: Machine) -> None
     assert names(later, "long") == []
     later.settle()
     assert machine.database().execute("SELECT count(*) FROM results").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(("boot", "later_s"), [("", 0.0), ("next", 3_600.0)])
+def test_what_was_kept_grows_older_over_restarts_and_reboots(
+    machine: Machine, boot: str, later_s: float
+) -> None:
+    """A node that says how old a result may be is told so at most too early."""
+    store = machine.open()
+    keep(store, "a", age_s=5.0)
+    store.close()
+    machine.pass_time(40.0, boot=boot)
+    found = machine.open().find(key("a"))
+    assert found is not None
+    assert (found.kept.age_s, found.kept.eldest_age_s) == (5.0, 10.0)
+    assert found.passed_s == 40.0 + later_s
 
 
 def test_an_hour_of_skew_over_a_reboot_ends_use_early_and_never_late(
