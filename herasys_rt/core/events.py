@@ -259,6 +259,13 @@ class CachePurged(msgspec.Struct, frozen=True, tag=True):
     signature: bytes = b""
 
 
+class ValuesLost(msgspec.Struct, frozen=True, tag=True):
+    """Somebody could not fetch these values: the object store has lost them. Told before
+    the failure of the item that needed one."""
+
+    places: tuple[str, ...]
+
+
 Event = (
     PoolDeclared
     | PoolFailed
@@ -278,4 +285,5 @@ Event = (
     | ItemAborted
     | CollectionChanged
     | CachePurged
+    | ValuesLost
 )

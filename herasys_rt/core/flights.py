@@ -121,6 +121,14 @@ def drop(state: State, flight: Flight) -> None:
     retire(state, flight)
 
 
+def conceal(state: State, flight: Flight) -> None:
+    """Nobody finds a flight any more, and what it gives is not kept."""
+    state.table.forget(flight)
+    flight.key = flight.value_key = None
+    for claim in flight.claims:
+        claim.key = None
+
+
 def retire(state: State, flight: Flight) -> list[Node]:
     """End a flight that is in no queue and no slot; gives its members, now without it."""
     state.table.forget(flight)

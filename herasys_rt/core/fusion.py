@@ -266,6 +266,10 @@ class FusionTable:
         """Begin the next generation without the chosen entries; gives them. Who holds one
         keeps it."""
         self.generation += 1
+        return self.drop(chosen)
+
+    def drop(self, chosen: Callable[[Entry], bool]) -> list[Entry]:
+        """Let no lookup find the chosen entries; gives them. Who holds one keeps it."""
         gone = [entry for entry in self.listed() if chosen(entry)]
         for entry in gone:
             for key in list(entry.results):

@@ -132,7 +132,8 @@ def try_again(
 ) -> None:
     """A try failed: another one where that may help, else every member is told.
 
-    An effect is never tried again: it may have happened. Without a `Retry` of its own a
+    An effect is never tried again: it may have happened; nor is what was given a value
+    that is lost. Without a `Retry` of its own a
     flight is queued again at once, up to `KernelConfig.max_attempts` tries.
     """
     flight.tries += 1
@@ -143,6 +144,8 @@ def try_again(
         most = retry.max_attempts
         may = error.code in retry.retry_on if retry.retry_on else error.retryable
         wait_s = delay_s(retry, flight)
+    assert flight.payload is not None
+    may = may and not flight.payload.lost
     if may and flight.tries < most and not flight.effect:
         requeue(state, flight, avoid=instance, wait_s=wait_s)
     else:

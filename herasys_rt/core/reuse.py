@@ -15,6 +15,7 @@ from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.events import CachePurged, Hint
 from herasys_rt.core.fusion import Key, Owner, Result
 from herasys_rt.core.state import FOREVER, Flight, Fragment, Payload, State, open_fragments
+from herasys_rt.core.values import Value
 
 
 def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
@@ -107,11 +108,8 @@ def purge(state: State, event: CachePurged) -> None:
     stale = _conceal_items(state, event, digests)
     for flight in state.flights.values():
         payload = flight.payload
-        if (
-            flight in stale
-            or _is_picked(flight, chosen)
-            or (payload is not None and not digests.isdisjoint(_taken(payload)))
-        ):
+        of_gone = payload is not None and any(v.digest in digests for v in taken(payload))
+        if flight in stale or of_gone or _is_picked(flight, chosen):
             _conceal(state, flight)
     for fragment in open_fragments(state):
         tenant = fragment.run.tenant
@@ -183,14 +181,22 @@ def ttl_s(state: State, flight: Flight) -> float:
     return state.config.reuse_ttl_s.get(flight.verb, FOREVER) if own is None else own
 
 
+def taken(payload: Payload) -> Iterator[Value]:
+    """The results that a payload was made of."""
+    for _, value in payload.upstream:
+        yield value
+    for _, values in payload.gathered:
+        yield from values
+    yield from (value for value in (payload.items, payload.item) if value is not None)
+
+
 def _conceal(state: State, flight: Flight) -> None:
     """Let nobody find a flight, or join what its members' fragments make of its result."""
-    state.table.forget(flight)
-    flight.key = flight.value_key = None
+    flights.conceal(state, flight)
     if flight.payload is not None:
         flight.payload.exact = False
     for claim in flight.claims:
-        claim.key, claim.exact = None, False
+        claim.exact = False
     for node in flight.members.values():
         flights.doubt(state, node)
 
@@ -218,15 +224,6 @@ def _conceal_items(state: State, event: CachePurged, gone: set[bytes]) -> set[Fl
             stale.add(flight)
             borrowing.conceal(state, sharing)
     return stale
-
-
-def _taken(payload: Payload) -> Iterator[bytes]:
-    """Digests of the results that a payload was made of."""
-    for _, value in payload.upstream:
-        yield value.digest
-    for _, values in payload.gathered:
-        yield from (value.digest for value in values)
-    yield from (v.digest for v in (payload.items, payload.item) if v is not None)
 
 
 def _payer(flight: Flight) -> str:

@@ -230,7 +230,8 @@ class Payload(msgspec.Struct, eq=False):
     ``placed`` are the values among all of it that lie in the object store, once per
     reference. ``lent`` are the values whose items are borrowed, ``lasts_s`` is when these
     stop being reusable and ``born_s`` when the first of them was born (infinity: there are
-    none). The other fields are a `WorkItem`'s.
+    none). ``lost`` says that one of the values is known to be lost. The other fields are a
+    `WorkItem`'s.
     """
 
     spec_id: str
@@ -252,6 +253,7 @@ class Payload(msgspec.Struct, eq=False):
     lasts_s: float = FOREVER
     born_s: float = FOREVER
     shared: SharedItems | None = None
+    lost: bool = False
 
 
 class Flight(msgspec.Struct, eq=False):

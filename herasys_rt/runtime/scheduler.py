@@ -125,6 +125,7 @@ class SchedulerLoop:
             self._wake,
             self._cache.keep,
             self._cache.drop,
+            self._values_lost,
         )
         self._takers: dict[type, Callable[[Any], None]] = {
             Hello: self._hello,
@@ -154,6 +155,10 @@ class SchedulerLoop:
             self.apply(declared)
         self.latest_status = self.status()
         """As of the last housekeeping; safe to read from any thread."""
+
+    def _values_lost(self, places: tuple[str, ...]) -> None:
+        """From any thread: the kernel hears of it in its turn."""
+        self._outbox.send(self._inbox.endpoint, events.ValuesLost(places))
 
     # --- the loop -------------------------------------------------------------------
     def run(self) -> None:

@@ -34,8 +34,9 @@ from herasys_rt.core.commands import (
 )
 from herasys_rt.core.invariants import validate
 from herasys_rt.core.kernel import KernelConfig, counters, handle, new_state
-from herasys_rt.core.state import Node
+from herasys_rt.core.state import Node, Payload
 from herasys_rt.core.values import Fact, Value
+from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import (
     InputRef,
     Lit,
@@ -219,6 +220,13 @@ class Trace:
         return made.all_inputs == self.piece.inputs.digest
 
 
+def needed(work: WorkItem | Payload) -> list[Value]:
+    """The values that an item cannot do without."""
+    found = [work.inputs, *[value for _, value in work.upstream]]
+    found += [value for _, values in work.gathered for value in values]
+    return found + [value for value in (work.items, work.item) if value is not None]
+
+
 def tenant_of(inputs: Value) -> str:
     """Equal inputs are of one tenant: tenants share no flights."""
     return f"tenant-{inputs.digest[-1] % 2}"
@@ -251,6 +259,7 @@ class KernelWorld:
         self.parts: dict[bytes, tuple[Part, ...]] = {}
         self.since: dict[bytes, float] = {}
         self.born: dict[bytes, float] = {}
+        self.lost: set[str] = set()
         self.wake_s = math.inf
         self.places: dict[str, int] = {}
         self.up: dict[str, tuple[str, int]] = {}
@@ -473,8 +482,35 @@ class KernelWorld:
                 del run.pieces[number]  # It may be revealed again.
         assert [type(c) for c in out].count(FinishFragment) <= 1
 
+    def lose_value(self, place: str) -> None:
+        """The object store loses a value, and somebody finds that out."""
+        self.lost.add(place)
+        self.send(ev.ValuesLost((place,)))
+        for entry in self.state.table.listed():
+            assert entry.value.place != place, "still offered"
+        for flight in self.state.flights.values():
+            for value in needed(flight.payload) if flight.payload is not None else ():
+                assert value.place != place or flight.batch is not None, "waits in vain"
+                assert value.place != place or not flight.all_keys(), "joined in vain"
+
+    def cannot_fetch(self, at: Started, places: tuple[str, ...]) -> None:
+        """A host says that it lacks the inputs of an item: nobody tries that again."""
+        members = list(self.state.flights[at.item.flight].members.values())
+        waiting = dict.fromkeys((n.run.id, n.fragment.number) for n in members)
+        self.ends_item(at)
+        self.send(ev.ValuesLost(places))
+        error = ErrorInfo("value_lost", "it was lost", retryable=True)
+        item = at.item
+        self.send(ev.ItemFailed(item.flight, item.attempt, at.instance, error))
+        for run_id, number in waiting:
+            assert self.runs[run_id].pieces[number].ends == ["failed"]
+
     def finish_item(self, at: Started, how: int) -> None:
         item = at.item
+        lacking = [v.place for v in needed(item) if v.place in self.lost]
+        if lacking:
+            self.cannot_fetch(at, tuple(lacking))
+            return
         node = self.specs[item.spec_id].nodes[item.node]
         revisions: dict[str, int] = {}
         if node.verb == "pg.write":

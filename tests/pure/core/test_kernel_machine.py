@@ -19,6 +19,7 @@ from herasys_rt.core import (
     flow,
     graph_invariants,
     limits,
+    losses,
     outcomes,
     plan,
     pools,
@@ -277,6 +278,16 @@ def older_than_the_node_says(patch: Patch) -> None:
     patch.setattr(limits, "takes_value", lambda *_: True)
 
 
+def offered_when_lost(patch: Patch) -> None:
+    """What the object store has lost stays in the table."""
+    patch.setattr(FusionTable, "drop", lambda table, chosen: [])  # pyright: ignore
+
+
+def tried_again_without_inputs(patch: Patch) -> None:
+    """An item whose inputs are lost is queued again."""
+    patch.setattr(losses, "_needs", lambda flight, places: False)  # pyright: ignore
+
+
 FAULTS: list[Callable[[Patch], None]] = [
     lost_waiter,
     double_release,
@@ -299,6 +310,8 @@ FAULTS: list[Callable[[Patch], None]] = [
     equal_whatever_the_item,
     equal_whatever_the_parents,
     older_than_the_node_says,
+    offered_when_lost,
+    tried_again_without_inputs,
 ]
 
 
