@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from herasys_rt import workflow
 from herasys_rt.client.client import Client
 from herasys_rt.client.link import Link
-from herasys_rt.config import Config, PoolConfig, SchedulerConfig
-from herasys_rt.core.events import ItemFinished
-from herasys_rt.core.journal import read_journal
+from herasys_rt.config import Config, PoolConfig
 from herasys_rt.errors import ValueLostError
 from herasys_rt.runtime.stack import Stack
 from operators import tool
@@ -44,6 +43,21 @@ def length(words: str, part: int):
     return measure(grow(words), part=part)
 
 
+class Giver:
+    """Owns large objects, for as long as it lives."""
+
+    def give(self, count: int) -> list[Any]:
+        import ray
+
+        return [ray.put(np.zeros(SIZE, dtype=np.uint8)) for _ in range(count)]
+
+
+def exchange(scheduler: Any, references: list[Any]) -> None:
+    """Within the scheduler's process: let it hold these in place of what it holds."""
+    held = scheduler._objects._refs
+    held.update(dict(zip(list(held), references, strict=True)))
+
+
 class Bench:
     """A runtime on Ray, and how to lose a value of it."""
 
@@ -55,33 +69,27 @@ class Bench:
             slots=4,
             options={"isolate": "process", "workers": 1},
         )
-        config = Config(pools=(pool,), scheduler=SchedulerConfig(journal=True))
-        self.journal = run_dir / "journal.bin"
-        self.stack = Stack(config, run_dir)
+        self.stack = Stack(Config(pools=(pool,)), run_dir)
         link = Link(self.stack.start(lambda _: None), "test")
         link.open()
         self.client = Client(link, "test", lambda: None)
 
     def lose(self) -> None:
-        """Free, behind the runtime's back, every large value that it has made."""
+        """Let every large value that is held be one whose owner has died."""
         import ray
-        from ray._private.internal_api import free  # pyright: ignore
         from ray.exceptions import ObjectLostError
 
         runtime: Any = self.stack._runtime  # pyright: ignore[reportPrivateUsage]
-        places = self.places()
-        while not places:  # The journal is written twice a second.
-            places = self.places()
-        for place in places:
-            for reference in ray.get(runtime._scheduler.reference.remote(place)):
-                free([reference])
-                with pytest.raises(ObjectLostError):
+        scheduler = runtime._scheduler
+        count = ray.get(scheduler.held.remote())
+        giver: Any = ray.remote(num_cpus=0)(Giver).remote()  # pyright: ignore
+        references = ray.get(giver.give.remote(count))
+        ray.get(scheduler.__ray_call__.remote(exchange, references))
+        ray.kill(giver)
+        for reference in references:
+            with pytest.raises(ObjectLostError):
+                while True:  # Ray itself hears of it a little later.
                     ray.get(reference, timeout=60)
-
-    def places(self) -> list[str]:
-        events = [event for _, event in read_journal(self.journal)]
-        made = [event.value.place for event in events if isinstance(event, ItemFinished)]
-        return [place for place in made if place]
 
     def close(self) -> None:
         self.client.close()
