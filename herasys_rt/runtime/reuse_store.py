@@ -98,6 +98,8 @@ class ReuseStore:
         self._now = now
         self._rows: OrderedDict[bytes, Row] = OrderedDict()
         self._bytes = 0
+        self._listed = False
+        """Whether the index tells what the file has."""
         self._generation = -1
         self._facts = {"kept": 0, "left_out": 0, "found": 0, "damaged": 0}
         self._jobs: deque[_Job] = deque()
@@ -173,7 +175,7 @@ class ReuseStore:
 
     def facts(self) -> StoreFacts:
         """How it is; from any thread."""
-        state = "up" if self._file.is_open else "waiting"
+        state = "up" if self._listed else "waiting"
         return StoreFacts(state, len(self._rows), self._bytes, **self._facts)
 
     def settle(self) -> None:
@@ -294,6 +296,7 @@ class ReuseStore:
                 if isinstance(job, _Purge):
                     job.signatures.update(self._taken_out(job.drop))
             self._opened += 1
+            self._listed = True
         return True
 
     def _write(self, jobs: list[_Job]) -> None:
@@ -379,6 +382,7 @@ class ReuseStore:
         with self._changed:
             self._rows.clear()
             self._bytes = 0
+            self._listed = False
 
     def _shut(self) -> None:
         self._file.close()

@@ -122,6 +122,7 @@ class LocalRuntime:
             ObjectHold(),
             kernel.journal(self.journal_path),
             operator_key=OPERATOR_KEY,
+            store=store,
         )
         for pool in pools:
             self.loop.roster.expect(pool)

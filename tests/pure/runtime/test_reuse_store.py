@@ -16,7 +16,7 @@ import pytest
 from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.values import Value
 from herasys_rt.errors import EnvironmentFaultError
-from herasys_rt.runtime import results_file, reuse_store
+from herasys_rt.runtime import pending_purges, results_file, reuse_store
 from herasys_rt.runtime.lifetimes import Moment
 from herasys_rt.runtime.reuse_store import ReuseStore
 
@@ -401,3 +401,64 @@ def test_writing_that_cannot_keep_up_leaves_results_out(
     store.settle()
     facts = store.facts()
     assert (facts.kept, facts.left_out) == (13, 8)
+
+
+# ---- purges that were written down
+
+
+def test_what_was_written_down_is_purged_before_anything_is_offered(
+    machine: Machine,
+) -> None:
+    store = machine.open()
+    secret = b"the otter is called Quibbleton" * 50
+    keep(store, "a", secret, meta=b"")
+    keep(store, "b", revisions=(("docs", 1),))
+    keep(store, "c")
+    store.close()
+    pending_purges.write(machine.folder, DropKept(0, signature=key("a")))
+    pending_purges.write(machine.folder, DropKept(3, collection="docs"))
+    later = machine.open()
+    assert names(later, "a", "b", "c") == ["c"]
+    later.close()
+    left = {path.name: path.read_bytes() for path in machine.folder.iterdir()}
+    assert sorted(left) == ["lock", "results.sqlite"]
+    assert b"Quibbleton" not in b"".join(left.values())
+    assert names(machine.open(), "c") == ["c"], "once"
+
+
+def test_what_is_written_down_waits_for_the_folder(machine: Machine) -> None:
+    first = machine.open()
+    keep(first, "a")
+    first.settle()
+    path = pending_purges.write(machine.folder, DropKept(0))
+    assert path.stat().st_mode & 0o77 == 0
+    second = ReuseStore(machine.folder, 1_000_000, lambda: machine.now)
+    machine.open_.append(second)
+    assert path.exists() and names(first, "a") == ["a"]
+    first.close()
+    assert purge(second, signature=b"nothing") == 0
+    assert not path.exists() and second.facts().entries == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xff", b"no record"])
+def test_a_record_that_cannot_be_read_purges_everything(
+    machine: Machine, content: bytes
+) -> None:
+    store = machine.open()
+    keep(store, "a")
+    store.close()
+    pending_purges.write(machine.folder, DropKept(0, "nobody")).write_bytes(content)
+    assert names(machine.open(), "a") == []
+    assert pending_purges.read(machine.folder) == []
+
+
+def test_a_purge_is_written_down_also_where_nothing_was_ever_kept(
+    machine: Machine,
+) -> None:
+    pending_purges.write(machine.folder, DropKept(0, "theirs"))
+    ((_, drop),) = pending_purges.read(machine.folder)
+    assert drop.tenant == "theirs"
+    store = machine.open()
+    keep(store, "a")
+    store.settle()
+    assert names(store, "a") == ["a"]
