@@ -12,6 +12,7 @@ from __future__ import annotations
 from herasys_rt.core import limits, relatives
 from herasys_rt.core.commands import SharedItems
 from herasys_rt.core.items import Sharing, Wait, item_keys
+from herasys_rt.core.lists import Texts
 from herasys_rt.core.ranks import press, unpress
 from herasys_rt.core.state import Flight, Node, State, Template
 from herasys_rt.core.values import Value
@@ -182,6 +183,8 @@ def _digests(node: Node) -> tuple[bytes, ...]:
     fragment, source = node.fragment, node.fragment.plan.lists[node.position]
     if source is None:
         return ()
+    if isinstance(source, Texts):
+        return _texts(node, source.of)
     if isinstance(source, str):
         fact = fragment.facts.get(source)
         return fact.items if fact is not None else ()
@@ -196,6 +199,13 @@ def _digests(node: Node) -> tuple[bytes, ...]:
             for part in source
         ]
     )
+
+
+def _texts(node: Node, of: str | int) -> tuple[bytes, ...]:
+    if isinstance(of, int):
+        return _value(relatives.seen(node, of)).texts
+    fact = node.fragment.facts.get(of)
+    return fact.texts if fact is not None else ()
 
 
 def _value(node: Node) -> Value:

@@ -66,6 +66,8 @@ class WorkItem(msgspec.Struct, frozen=True):
     """Somebody looks at the output's items one by one: tell their digests with it."""
     shared: SharedItems | None = None
     """Set where items of a list are shared: what is there of them already."""
+    itemise_texts: bool = False
+    """Likewise, at the texts of the output's records."""
 
 
 class StartBatch(msgspec.Struct, frozen=True, tag=True):

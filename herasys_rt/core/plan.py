@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from herasys_rt.core.limits import Limit, limits_of
-from herasys_rt.core.lists import ListSource, list_source
+from herasys_rt.core.lists import ListSource, Texts, list_source
 from herasys_rt.core.needs import Needs, conditions_on_items, needs_of
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.facts import items_of
+from herasys_rt.graph.hashing import SHA256, Hash
 from herasys_rt.graph.spec import (
     Arg,
     InputRef,
@@ -62,8 +63,8 @@ class Plan:
     may differ in what they need, or in whether they run. A ``flat`` plan has neither
     regions nor conditions, a ``timed`` one has a node with a timeout. ``asked`` are the
     inputs whose facts decide. ``itemised`` marks nodes whose output's items are looked at
-    one by one: a region goes over it, or it stands at a list port. ``lists`` says what
-    stands at each node's list port.
+    one by one: a region goes over it, or it stands at a list port; ``texts`` those whose
+    records' texts are. ``lists`` says what stands at each node's list port.
 
     ``root`` marks nodes a run must not end without: its outputs and its effects.
     ``pure`` marks those that may fuse when they are signed, ``reuses`` those that may take
@@ -96,6 +97,7 @@ class Plan:
     flat: bool
     asked: frozenset[str]
     itemised: tuple[bool, ...]
+    texts: tuple[bool, ...]
     lists: tuple[ListSource, ...]
     pools: tuple[Pool, ...] | None = field(default=None)
 
@@ -112,13 +114,14 @@ def spec_fault(spec: WorkflowSpec) -> ErrorInfo | None:
     )
 
 
-def plan_of(spec: WorkflowSpec) -> Plan:
-    """The plan of a spec whose nodes are in topological order."""
+def plan_of(spec: WorkflowSpec, hashing: Hash = SHA256) -> Plan:
+    """The plan of a spec whose nodes are in topological order; ``hashing`` names the items
+    of literal lists."""
     nodes, index, count = spec.nodes, spec.index, len(spec.nodes)
     topology = topology_of(spec)
     outputs = set(topology.outputs)
     effect = tuple(node.purity == "effect" for node in nodes)
-    areas = tuple(_area(spec, region) for region in spec.regions)
+    areas = tuple(_area(spec, region, hashing) for region in spec.regions)
     area_at = {region.id: i for i, region in enumerate(spec.regions)}
     region = tuple(area_at.get(node.region, OUTSIDE) for node in nodes)
     givers = [areas[r].giver if r >= 0 else -1 for r in region]
@@ -129,7 +132,7 @@ def plan_of(spec: WorkflowSpec) -> Plan:
         for parent in above:
             successors[parent].append(position)
     needs = _conditional([needs_of(spec, node) for node in nodes], asks)
-    lists = tuple(list_source(spec, node) for node in nodes)
+    lists = tuple(list_source(spec, node, hashing) for node in nodes)
     return Plan(
         spec=spec,
         spec_id=spec.id,
@@ -156,6 +159,7 @@ def plan_of(spec: WorkflowSpec) -> Plan:
         flat=not any(r >= 0 for r in region) and not any(n is not None for n in needs),
         asked=frozenset(spec.asked_inputs),
         itemised=_itemised(areas, lists, region),
+        texts=_marked(count, {source.of for source in lists if isinstance(source, Texts)}),
         lists=lists,
     )
 
@@ -254,7 +258,7 @@ def _with(giver: int, parents: tuple[int, ...]) -> tuple[int, ...]:
     return parents if giver < 0 or giver in parents else (giver, *parents)
 
 
-def _area(spec: WorkflowSpec, region: Region) -> Area:
+def _area(spec: WorkflowSpec, region: Region, hashing: Hash) -> Area:
     giver, source, length = -1, "", -1
     items: tuple[bytes, ...] = ()
     match region.items:
@@ -265,7 +269,7 @@ def _area(spec: WorkflowSpec, region: Region) -> Area:
         case Lit(value):
             if isinstance(value, list | tuple):
                 length = len(cast("list[Any]", value))
-                items = items_of(value)
+                items = items_of(value, hashing)
     return Area(region.id, giver, source, length, region.max_items, items)
 
 
@@ -278,7 +282,11 @@ def _itemised(
     for position, source in enumerate(lists):
         if isinstance(source, int) and region[source] in (OUTSIDE, region[position]):
             wanted.add(source)
-    return tuple(position in wanted for position in range(len(region)))
+    return _marked(len(region), wanted)
+
+
+def _marked(count: int, wanted: Collection[str | int]) -> tuple[bool, ...]:
+    return tuple(position in wanted for position in range(count))
 
 
 def _conditional(

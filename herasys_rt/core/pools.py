@@ -174,6 +174,7 @@ def work_item(flight: Flight) -> WorkItem:
         ),
         any(n.fragment.plan.itemised[n.position] for n in flight.members.values()),
         payload.shared,
+        any(n.fragment.plan.texts[n.position] for n in flight.members.values()),
     )
 
 

@@ -22,6 +22,7 @@ from herasys_rt.core.state import (
 from herasys_rt.core.timers import set_deadline
 from herasys_rt.core.values import Fact
 from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.hashing import HASHES
 from herasys_rt.graph.spec import WorkflowSpec
 
 _SWEEPS = 8
@@ -40,7 +41,7 @@ def register(state: State, spec: WorkflowSpec) -> None:
     if fault is not None:
         ends.remember(state, state.unusable, spec.id, fault)
         return
-    state.plans[spec.id] = plan_of(spec)
+    state.plans[spec.id] = plan_of(spec, HASHES[state.config.hashing])
     most = state.config.remembered_specs
     if len(state.plans) > max(most, state.plans_kept + most // _SWEEPS):
         _forget_plans(state, spec.id)

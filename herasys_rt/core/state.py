@@ -24,6 +24,7 @@ from herasys_rt.core.totals import Totals
 from herasys_rt.core.transitions import NodeState
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.hashing import HashName
 from herasys_rt.graph.spec import NodeOptions
 
 RunStatus = Literal["running", "succeeded", "failed", "cancelled"]
@@ -51,7 +52,8 @@ class KernelConfig(msgspec.Struct, frozen=True):
     or cancelling them again does nothing. Of the workflows that nothing at work needs, the
     ``remembered_specs`` used last are kept. A run has at most ``max_run_nodes`` nodes, the
     elements of its regions and all of an agent's fragments included. ``reuse_store`` says
-    that a store wants to hear of results and purges.
+    that a store wants to hear of results and purges. ``hashing`` names the values that the
+    kernel is told of.
     """
 
     fusion: bool = True
@@ -65,6 +67,7 @@ class KernelConfig(msgspec.Struct, frozen=True):
     remembered_specs: int = 4_096
     max_run_nodes: int = 100_000
     reuse_store: bool = False
+    hashing: HashName = "sha256"
 
 
 def _story() -> list[tuple[float, NodeState]]:

@@ -318,6 +318,14 @@ class WorkflowSpec(msgspec.Struct, frozen=True, dict=True):
         names = [arg.name for arg in lists if isinstance(arg, InputRef)]
         return tuple(dict.fromkeys(names))
 
+    @cached_property
+    def itemised_texts(self) -> tuple[str, ...]:
+        """Names of the inputs whose records' texts are looked at one by one, in order."""
+        lists = [node.args.get(node.list_port) for node in self.nodes if node.list_port]
+        found = [records_of(arg) for arg in lists if arg is not None]
+        names = [arg.name for arg in found if isinstance(arg, InputRef)]
+        return tuple(dict.fromkeys(names))
+
     @property
     def edges(self) -> tuple[Edge, ...]:
         """Every edge, in the order of nodes and arguments."""
@@ -338,6 +346,15 @@ def decode_spec(data: bytes) -> WorkflowSpec:
         return _spec_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError) as e:
         raise codec.CodecError(f"bytes are no workflow spec: {e}") from e
+
+
+def records_of(arg: Arg) -> Arg | None:
+    """Of an argument that is the texts of records: the records."""
+    match arg:
+        case Expr("texts_of", {"items": records}):
+            return records
+        case _:
+            return None
 
 
 def leaves(arg: Arg) -> Iterator[Lit | InputRef | NodeRef | ItemRef]:

@@ -69,6 +69,7 @@ class _Work:
         "attempt",
         "flight",
         "itemise",
+        "itemise_texts",
         "sent",
         "spec",
         "subscribers",
@@ -81,6 +82,7 @@ class _Work:
         self.spec = spec
         self.subscribers = list(item.subscribers)
         self.itemise = item.itemise
+        self.itemise_texts = item.itemise_texts
         self.assembly: Assembly | None = None
         self.text: list[str] = []
         self.sent = 0
@@ -409,7 +411,13 @@ class HostLoop:
             flight=work.flight,
             attempt=work.attempt,
             instance=self._instance,
-            value=with_facts(value, outcome.value, itemise=work.itemise),
+            value=with_facts(
+                value,
+                outcome.value,
+                self._values.hashing,
+                itemise=work.itemise,
+                itemise_texts=work.itemise_texts,
+            ),
             run_s=outcome.run_s,
             meta=meta,
             revisions=outcome.revisions,

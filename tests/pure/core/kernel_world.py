@@ -38,6 +38,7 @@ from herasys_rt.core.state import Node, Payload
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import (
+    Expr,
     InputRef,
     Lit,
     NodeRef,
@@ -142,10 +143,10 @@ class ModelRun:
 class Trace:
     """Follows values back through all that may have made them: they must be a run's own.
 
-    ``made`` are all values ever made, ``known`` those that the run told: (position,
-    element) -> value. Equal values may have been made of different things, of which one
-    must fit; a node may have been given another value than its parent has in this run,
-    where that was computed twice.
+    ``made`` and ``values`` are all values ever made, ``known`` those that the run told:
+    (position, element) -> value. Equal values may have been made of different things, of
+    which one must fit; a node may have been given another value than its parent has in
+    this run, where that was computed twice.
     """
 
     made: dict[bytes, dict[Made, None]]
@@ -153,6 +154,7 @@ class Trace:
     tenant: str
     piece: Piece
     known: dict[tuple[int, int], Value]
+    values: dict[bytes, Value]
     found: dict[tuple[int, int, bytes], bool] = field(
         default_factory=dict[tuple[int, int, bytes], bool]
     )
@@ -188,10 +190,12 @@ class Trace:
     def _given(self, node: NodeSpec, at: int, element: int, given: Given) -> bool:
         if given is None:
             return True
-        if isinstance(given, tuple):
-            return all(self.explains(at, i, one) for i, one in enumerate(given))
         region = self.piece.spec.nodes[at].region
         near = region and region == node.region
+        if isinstance(given, tuple) != bool(region and not near):
+            return False  # outputs of a region, and one value
+        if isinstance(given, tuple):
+            return all(self.explains(at, i, one) for i, one in enumerate(given))
         return self.explains(at, element if near else -1, given)
 
     def _of_item(self, position: int, element: int, made: Made) -> bool:
@@ -210,6 +214,9 @@ class Trace:
                 return one is None or made.item == one.digest
             given = self.known.get((at, -1))
             items = given.items if given is not None else ()
+            untold = made.item and (position, element) not in self.known
+            if untold and self._of_a_list(at, element, made.item):
+                return True
         if items:
             return made.item == items[element]
         own = made.run_id == self.run_id or (position, element) not in self.known
@@ -218,6 +225,14 @@ class Trace:
         if isinstance(over, NodeRef):
             return self.explains(spec.index[over.node], -1, made.list_of[0])
         return made.all_inputs == self.piece.inputs.digest
+
+    def _of_a_list(self, at: int, element: int, item: bytes) -> bool:
+        """Whether a node may have given a list with this item: in this run, or where it
+        was computed before."""
+        return any(
+            value.items[element : element + 1] == (item,) and self.explains(at, -1, digest)
+            for digest, value in self.values.items()
+        )
 
 
 def needed(work: WorkItem | Payload) -> list[Value]:
@@ -385,7 +400,13 @@ class KernelWorld:
             placed = kept.value.place or how % 2
             value = self.new_place(kept.value.digest) if placed else kept.value
             told = kept.value
-            value = replace(value, truth=told.truth, length=told.length, items=told.items)
+            value = replace(
+                value,
+                truth=told.truth,
+                length=told.length,
+                items=told.items,
+                texts=told.texts,
+            )
             left_s = kept.ttl_s - (self.now - since_s)
             found.append(
                 ev.Hint(
@@ -539,7 +560,10 @@ class KernelWorld:
         drawn = digest[0]
         length = drawn // 3 % (MAX_ITEMS + 3) - 1 if drawn % 2 else drawn // 3 % 3
         items = items_of(length, drawn) if drawn // 5 % 2 else ()
-        value = replace(value, truth=drawn // 3 % 2 == 0, length=length, items=items)
+        texts = items_of(length, drawn + 1) if drawn // 7 % 2 else ()
+        value = replace(
+            value, truth=drawn // 3 % 2 == 0, length=length, items=items, texts=texts
+        )
         self.values[digest] = value
         self.ends_item(at)
         event = ev.ItemFinished(
@@ -582,11 +606,16 @@ class KernelWorld:
     def listed(self, item: WorkItem, node: NodeSpec) -> tuple[bytes, ...]:
         """The digests of the items at a node's list port."""
         assert node.list_port is not None
-        arg = node.args[node.list_port]
-        if isinstance(arg, InputRef):
-            return facts_of(self.specs[item.spec_id], item.inputs.digest)[arg.name].items
-        assert isinstance(arg, NodeRef)
-        at = self.specs[item.spec_id].index[arg.node]
+        arg, spec = node.args[node.list_port], self.specs[item.spec_id]
+        records = arg.args["items"] if isinstance(arg, Expr) else None
+        over = records or arg
+        if isinstance(over, InputRef):
+            fact = facts_of(spec, item.inputs.digest)[over.name]
+            return fact.texts if records else fact.items
+        assert isinstance(over, NodeRef)
+        at = spec.index[over.node]
+        if records:
+            return self.values[dict(item.upstream)[at].digest].texts
         gathered = dict(item.gathered)
         if at in gathered:
             return tuple(value.digest for value in gathered[at])
@@ -854,9 +883,11 @@ class KernelWorld:
         told = {(at, -1): value for at, value in end.outputs}
         for position, values in end.gathered:
             told |= {(position, at): value for at, value in enumerate(values)}
-        assert not any(value.items for value in told.values()), "the kernel's own"
+        assert not any(v.items or v.texts for v in told.values()), "the kernel's own"
         known = {where: self.values[value.digest] for where, value in told.items()}
-        trace = Trace(self.made, run_id, self.tenant_of_run(run_id), piece, known)
+        trace = Trace(
+            self.made, run_id, self.tenant_of_run(run_id), piece, known, self.values
+        )
         for (position, at), value in told.items():
             assert not value.place or self.places[value.place] == 0
             assert trace.explains(position, at, value.digest), "this is not the run's value"

@@ -497,3 +497,32 @@ def test_the_record_of_a_joined_member_shows_what_its_flight_tells():
     end = ended(lab.finish(work, output("bc"), meta=b"usage and shared items"))
     assert record(end, "m").meta == b"usage and shared items"
     assert only(lab.log, ReleaseValue) == []
+
+
+def test_the_texts_of_records_share_with_a_list_of_texts():
+    spec = spec_of("a llm", "m many ~a")
+    lab = Lab()
+    lab.finish(item(submit(lab, "r1", "ab")), output("ab"))
+    records = replace(
+        inline(b"records"), length=2, items=digests("xy"), texts=digests("bc")
+    )
+    work = item(lab.finish(item(lab.submit("r2", spec, "one")), records))
+    assert computed(work, "bc") == "c" and read(work, "bc", "ab") == "bc"
+
+
+def test_records_with_equal_texts_are_told_apart_where_they_count_whole():
+    spec = spec_of("a llm", "m many a")
+    lab = Lab()
+    lab.finish(item(submit(lab, "r1", "ab")), output("ab"))
+    records = replace(
+        inline(b"records"), length=2, items=digests("xy"), texts=digests("ab")
+    )
+    work = item(lab.finish(item(lab.submit("r2", spec, "one")), records))
+    assert computed(work, "xy") == "xy"
+
+
+def test_records_whose_texts_nobody_told_share_nothing():
+    spec = spec_of("a llm", "m many ~a")
+    lab = Lab()
+    records = replace(inline(b"records"), length=2, items=digests("ab"))
+    assert item(lab.finish(item(lab.submit("r1", spec, "one")), records)).shared is None

@@ -20,9 +20,12 @@ from herasys_rt.errors import (
     RunCancelledError,
     RuntimeStateError,
 )
+from herasys_rt.graph.hashing import HASHES
 from herasys_rt.links import Endpoint, Inbox, Outbox, host_identity
 from herasys_rt.messages import HostLost, Ping, ToScheduler, Welcome
 from operators import embed, generate, retrieve
+
+under_both_hashes = pytest.mark.parametrize("fusion_hash", HASHES)
 
 
 @workflow
@@ -101,6 +104,7 @@ def test_values_flow_along_edges_and_sources_come_from_provenance(
     assert run.sources == [chunk]
 
 
+@under_both_hashes
 def test_equal_runs_at_once_are_executed_once_and_a_later_one_reuses(
     start_runtime, hand_engine
 ):
@@ -120,6 +124,7 @@ def test_equal_runs_at_once_are_executed_once_and_a_later_one_reuses(
     assert len(engine.seen) == 1
 
 
+@under_both_hashes
 def test_tenants_never_share_a_flight(start_runtime, hand_engine):
     engine = hand_engine()
     runtime = start_runtime(llm=engine)
@@ -131,6 +136,7 @@ def test_tenants_never_share_a_flight(start_runtime, hand_engine):
     assert [run.result(10) for run in runs] == ["ours", "theirs"]
 
 
+@under_both_hashes
 def test_streamed_pieces_concatenate_to_the_result_also_for_a_late_joiner(
     start_runtime, hand_engine
 ):
@@ -232,6 +238,7 @@ def test_cancelling_a_run_aborts_it_on_the_engine(start_runtime, hand_engine):
     assert run.report()["status"] == "cancelled"
 
 
+@under_both_hashes
 def test_cancelling_one_of_two_fused_runs_keeps_the_other(start_runtime, hand_engine):
     engine = hand_engine()
     client = start_runtime(llm=engine).connect()
@@ -279,6 +286,7 @@ def test_a_node_without_a_pool_refuses_the_run(start_runtime, hand_engine):
     assert caught.value.code in ("no_pool", "unknown_model")
 
 
+@under_both_hashes
 def test_without_a_fuser_runs_are_served_directly(start_runtime, hand_engine):
     engine = hand_engine()
     client = start_runtime(fuser=False, llm=engine).connect()
@@ -288,6 +296,7 @@ def test_without_a_fuser_runs_are_served_directly(start_runtime, hand_engine):
     assert run.result(10) == "direct"
 
 
+@under_both_hashes
 def test_runs_survive_the_loss_of_the_fuser(start_runtime, hand_engine):
     engine = hand_engine()
     runtime = start_runtime(llm=engine)
@@ -410,6 +419,7 @@ def test_a_stopping_runtime_tells_its_clients(start_runtime, hand_engine):
     assert caught.value.code == "runtime_state"
 
 
+@under_both_hashes
 def test_the_journal_of_live_runs_replays_to_the_same_commands(
     start_runtime, hand_engine, monkeypatch
 ):
