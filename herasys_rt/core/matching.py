@@ -50,7 +50,7 @@ def _take(state: State, flight: Flight, key: Key, listed: Listed) -> None:
         listed.result,
         exact=payload.exact and agree(flight.key, flight.revisions, key[1]),
         expires_s=min(payload.expires_s, listed.result.expires_s),
-        eldest_s=min(payload.eldest_s, listed.result.eldest_s),
+        eldest_s=min(payload.eldest_s, listed.result.born_s),
     )
     own = flight.key
     if (

@@ -308,9 +308,8 @@ def _keep(
     key, seen, now = flight.value_key, event.revisions, state.now
     if key is not None and lasts_s > now and (not seen or agree(key, key[1], seen.items())):
         lasting = result
-        born_s = result.born_s
-        if not result.exact or result.expires_s != lasts_s or result.eldest_s != born_s:
-            lasting = replace(result, exact=True, expires_s=lasts_s, eldest_s=born_s)
+        if not result.exact or result.expires_s != lasts_s:
+            lasting = replace(result, exact=True, expires_s=lasts_s)
         found.append((key, lasting))
     if flight.key is not None and result.exact and result.expires_s > now:
         found.append((flight.key, result))

@@ -26,7 +26,8 @@ def payload_of(node: Node) -> Payload:
             placed += (value,)
         exact = exact and result.exact
         expires_s = min(expires_s, result.expires_s)
-        eldest_s = min(eldest_s, result.eldest_s)
+        if result.eldest_s < eldest_s:  # several times faster than min()
+            eldest_s = result.eldest_s
     return Payload(
         plan.spec_id,
         node.position,
