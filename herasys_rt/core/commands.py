@@ -196,8 +196,9 @@ class KeepResult(msgspec.Struct, frozen=True, tag=True):
 
     It is that of every node with this ``signature`` while the collections it depends on
     have these ``revisions``, for ``ttl_s`` more seconds (infinity: without end). It was
-    made by ``operator`` for ``tenant`` in ``run_s`` seconds and with ``tokens``. A purge
-    since ``generation`` makes it void.
+    made by ``operator`` for ``tenant`` in ``run_s`` seconds and with ``tokens``,
+    ``age_s`` seconds ago, and the first thing that it was made of ``eldest_age_s`` ago. A
+    purge since ``generation`` makes it void.
     """
 
     signature: bytes
@@ -210,6 +211,8 @@ class KeepResult(msgspec.Struct, frozen=True, tag=True):
     operator: str
     run_s: float = 0.0
     tokens: int = 0
+    age_s: float = 0.0
+    eldest_age_s: float = 0.0
 
 
 class DropKept(msgspec.Struct, frozen=True, tag=True):

@@ -31,10 +31,11 @@ from herasys_rt.core.events import (
     ItemFailed,
     ItemFinished,
     ItemStarted,
+    ValuesLost,
 )
 from herasys_rt.core.values import INLINE_LIMIT_BYTES, Value
 from herasys_rt.engines.protocol import Engine, Item, Outcome
-from herasys_rt.errors import ErrorInfo, HerasysError, NodeError
+from herasys_rt.errors import ErrorInfo, HerasysError, NodeError, ValueLostError
 from herasys_rt.graph import codec
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.links import Endpoint, Inbox, Outbox
@@ -237,6 +238,8 @@ class HostLoop:
                 else:
                     ready.append(lowered)
             except HerasysError as e:
+                if isinstance(e, ValueLostError):
+                    self._report(ValuesLost(self._lost_of(item)))
                 self.finished(key, Outcome(error=e.info()))
             except Exception as e:  # The item must end; a helper thread would hide it.
                 log.exception("item %s could not be lowered", key)
@@ -271,6 +274,8 @@ class HostLoop:
         args = arguments_of(item, spec, self._values)
         if item.shared is not None and node.list_port is not None:
             work.assembly = Assembly(item.shared, self._values)
+            if work.assembly.lost:
+                self._report(ValuesLost(tuple(work.assembly.lost)))
             args = work.assembly.lacking(args, node.list_port)
             if not work.assembly.missing:
                 return None
@@ -281,6 +286,18 @@ class HostLoop:
             stream=bool(item.subscribers) or node.streams,
             trust_scope=spec.trust_scope(item.tenant),
         )
+
+    def _lost_of(self, item: WorkItem) -> tuple[str, ...]:
+        """The places of all values that an item needs and that are lost."""
+        lost: dict[str, None] = {}
+        for value in values_in(item):
+            try:
+                self._values.unpack(value)
+            except ValueLostError:
+                lost[value.place] = None
+            except HerasysError:
+                pass  # It may be there another time.
+        return tuple(lost)
 
     def _abort(self, command: AbortItem) -> None:
         key = _key(command.flight, command.attempt)

@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
@@ -49,6 +50,7 @@ from herasys_rt.messages import (
     Named,
     Ping,
     Pong,
+    PurgeNoted,
     PurgeRequest,
     Reveal,
     Route,
@@ -60,7 +62,7 @@ from herasys_rt.messages import (
     ToScheduler,
     Welcome,
 )
-from herasys_rt.runtime.cache_desk import CacheDesk
+from herasys_rt.runtime.cache_desk import CacheDesk, Noting
 from herasys_rt.runtime.interpreter import Interpreter
 from herasys_rt.runtime.objects import ObjectHold
 from herasys_rt.runtime.roster import Roster
@@ -77,7 +79,8 @@ class SchedulerLoop:
 
     ``start_s`` is the monotonic time that arrivals count from. `run` blocks until a
     `Stop` message arrives; everything else may be called before it. ``operator_key`` is
-    what the runtime's operator shows to act for every tenant.
+    what the runtime's operator shows to act for every tenant; ``store`` is the folder of
+    kept results, where there is one.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class SchedulerLoop:
         clock: Callable[[], float] = time.monotonic,
         hashing: Hash = SHA256,
         operator_key: str = "",
+        store: Path | None = None,
     ) -> None:
         self._state = state
         self._inbox = inbox
@@ -114,7 +118,14 @@ class SchedulerLoop:
         self._stopping = False
         self.roster = Roster(pools)
         self._cache = CacheDesk(
-            state, outbox, self._clients, self._tenants, self.apply, operator_key, clock
+            state,
+            outbox,
+            self._clients,
+            self._tenants,
+            self.apply,
+            operator_key,
+            clock,
+            None if store is None else Noting(store, self._tell_self),
         )
         self._interpreter = Interpreter(
             outbox,
@@ -125,6 +136,7 @@ class SchedulerLoop:
             self._wake,
             self._cache.keep,
             self._cache.drop,
+            self._values_lost,
         )
         self._takers: dict[type, Callable[[Any], None]] = {
             Hello: self._hello,
@@ -138,6 +150,7 @@ class SchedulerLoop:
             StatusRequest: self._status_request,
             ExplainRequest: self._explain_request,
             PurgeRequest: self._cache.purge,
+            PurgeNoted: self._cache.noted,
             KeptDropped: self._cache.dropped,
             HostReady: self._host_ready,
             HostFailed: self._host_failed,
@@ -154,6 +167,13 @@ class SchedulerLoop:
             self.apply(declared)
         self.latest_status = self.status()
         """As of the last housekeeping; safe to read from any thread."""
+
+    def _values_lost(self, places: tuple[str, ...]) -> None:
+        self._tell_self(events.ValuesLost(places))
+
+    def _tell_self(self, message: events.ValuesLost | PurgeNoted) -> None:
+        """From any thread: it is taken in its turn."""
+        self._outbox.send(self._inbox.endpoint, message)
 
     # --- the loop -------------------------------------------------------------------
     def run(self) -> None:
@@ -218,6 +238,7 @@ class SchedulerLoop:
         if self._fuser is not None:
             self._outbox.post(self._fuser, Stop())
         self._interpreter.close()
+        self._cache.close()
         self._outbox.close()
         self._inbox.close()
         if self._journal is not None:

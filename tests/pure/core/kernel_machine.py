@@ -305,6 +305,13 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
         ]
         self.purge_by(pick(filters, how // 2))
 
+    @precondition(lambda self: self.state.ledger.counts)
+    @rule(which=ANY, kept=st.booleans())
+    def lose_a_value(self, which: int, kept: bool) -> None:
+        places = sorted(self.state.ledger.counts)
+        held = sorted({e.value.place for e in self.state.table.listed()} - {""})
+        self.lose_value(pick(held if kept and held else places, which))
+
     @rule(seconds=st.sampled_from([0.0, 5.0, 30.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds

@@ -43,6 +43,7 @@ OPTIONS: tuple[NodeOptions, ...] = (
     NodeOptions(timeout_s=9.0, retry=Retry(2, 0.0, retry_on=("broken", "node_timeout"))),
     NodeOptions(priority=1),
     NodeOptions(cache=False, cache_ttl_s=2.0),
+    NodeOptions(cache_ttl_s=3.0),
 )
 
 

@@ -34,8 +34,9 @@ from herasys_rt.core.commands import (
 )
 from herasys_rt.core.invariants import validate
 from herasys_rt.core.kernel import KernelConfig, counters, handle, new_state
-from herasys_rt.core.state import Node
+from herasys_rt.core.state import Node, Payload
 from herasys_rt.core.values import Fact, Value
+from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import (
     Expr,
     InputRef,
@@ -77,7 +78,8 @@ Part = tuple[str, str, bytes]
 class Made:
     """What a value was made of: ``given`` is per node that the arguments name, in order;
     ``inputs`` is empty where they do not matter, ``item`` where nobody told it. ``cut_s``
-    is when it was truncated, infinity when it is whole."""
+    is when it was truncated, infinity when it is whole; ``born_s`` when it was computed,
+    or the first of the items that it borrowed."""
 
     operator: str
     form: str
@@ -92,6 +94,7 @@ class Made:
     revision: int
     begun_s: float
     cut_s: float
+    born_s: float
 
 
 @dataclass
@@ -167,6 +170,7 @@ class Trace:
     def _fits(self, position: int, element: int, made: Made) -> bool:
         piece, spec = self.piece, self.piece.spec
         node = spec.nodes[position]
+        may_be_s = node.options.cache_ttl_s
         return (
             (made.operator, made.form) == (node.operator, form_of(node))
             and made.tenant == self.tenant
@@ -174,6 +178,7 @@ class Trace:
             and made.revision >= piece.known_revision
             and made.begun_s >= piece.purged_s
             and made.cut_s >= piece.begun_s
+            and (may_be_s is None or made.born_s > piece.begun_s - may_be_s)
             and (node.purity == "pure" or made.run_id == self.run_id)
             and all(
                 self._given(node, at, element, given)
@@ -230,6 +235,13 @@ class Trace:
         )
 
 
+def needed(work: WorkItem | Payload) -> list[Value]:
+    """The values that an item cannot do without."""
+    found = [work.inputs, *[value for _, value in work.upstream]]
+    found += [value for _, values in work.gathered for value in values]
+    return found + [value for value in (work.items, work.item) if value is not None]
+
+
 def tenant_of(inputs: Value) -> str:
     """Equal inputs are of one tenant: tenants share no flights."""
     return f"tenant-{inputs.digest[-1] % 2}"
@@ -261,6 +273,8 @@ class KernelWorld:
         self.values: dict[bytes, Value] = {}
         self.parts: dict[bytes, tuple[Part, ...]] = {}
         self.since: dict[bytes, float] = {}
+        self.born: dict[bytes, float] = {}
+        self.lost: set[str] = set()
         self.wake_s = math.inf
         self.places: dict[str, int] = {}
         self.up: dict[str, tuple[str, int]] = {}
@@ -403,6 +417,8 @@ class KernelWorld:
                     kept.meta,
                     kept.revisions,
                     left_s,
+                    age_s=kept.age_s + self.now + 0.1 - since_s,
+                    eldest_age_s=kept.eldest_age_s + self.now + 0.1 - since_s,
                 )
             )
         return tuple(found)
@@ -487,8 +503,35 @@ class KernelWorld:
                 del run.pieces[number]  # It may be revealed again.
         assert [type(c) for c in out].count(FinishFragment) <= 1
 
+    def lose_value(self, place: str) -> None:
+        """The object store loses a value, and somebody finds that out."""
+        self.lost.add(place)
+        self.send(ev.ValuesLost((place,)))
+        for entry in self.state.table.listed():
+            assert entry.value.place != place, "still offered"
+        for flight in self.state.flights.values():
+            for value in needed(flight.payload) if flight.payload is not None else ():
+                assert value.place != place or flight.batch is not None, "waits in vain"
+                assert value.place != place or not flight.all_keys(), "joined in vain"
+
+    def cannot_fetch(self, at: Started, places: tuple[str, ...]) -> None:
+        """A host says that it lacks the inputs of an item: nobody tries that again."""
+        members = list(self.state.flights[at.item.flight].members.values())
+        waiting = dict.fromkeys((n.run.id, n.fragment.number) for n in members)
+        self.ends_item(at)
+        self.send(ev.ValuesLost(places))
+        error = ErrorInfo("value_lost", "it was lost", retryable=True)
+        item = at.item
+        self.send(ev.ItemFailed(item.flight, item.attempt, at.instance, error))
+        for run_id, number in waiting:
+            assert self.runs[run_id].pieces[number].ends == ["failed"]
+
     def finish_item(self, at: Started, how: int) -> None:
         item = at.item
+        lacking = [v.place for v in needed(item) if v.place in self.lost]
+        if lacking:
+            self.cannot_fetch(at, tuple(lacking))
+            return
         node = self.specs[item.spec_id].nodes[item.node]
         revisions: dict[str, int] = {}
         if node.verb == "pg.write":
@@ -499,7 +542,9 @@ class KernelWorld:
         lent = item.shared.lenders if item.shared is not None else ()
         begun_s = min(at.begun_s, *[self.since[value.digest] for value in lent], math.inf)
         truncated = how % 4 == 1
-        made = self.made_of(item, node, begun_s, self.now if truncated else math.inf)
+        cut_s = self.now if truncated else math.inf
+        born_s = min(self.now + 0.1, *[self.born[value.digest] for value in lent], math.inf)
+        made = self.made_of(item, node, begun_s, cut_s, born_s)
         content = str(how // 7 % 4)  # what others' values are too
         if how % 5 < 2:
             content = f"{item.flight}/{item.attempt}/{made}"
@@ -510,6 +555,7 @@ class KernelWorld:
         self.made.setdefault(digest, {})[made] = None
         self.parts[digest] = parts
         self.since[digest] = max(self.since.get(digest, 0.0), made.begun_s)
+        self.born[digest] = max(self.born.get(digest, 0.0), made.born_s)
         value = self.new_place(digest) if how % 3 == 0 else Value(digest, 1, b"x")
         drawn = digest[0]
         length = drawn // 3 % (MAX_ITEMS + 3) - 1 if drawn % 2 else drawn // 3 % 3
@@ -575,7 +621,9 @@ class KernelWorld:
             return tuple(value.digest for value in gathered[at])
         return self.values[dict(item.upstream)[at].digest].items
 
-    def made_of(self, item: WorkItem, node: NodeSpec, begun_s: float, cut_s: float) -> Made:
+    def made_of(
+        self, item: WorkItem, node: NodeSpec, begun_s: float, cut_s: float, born_s: float
+    ) -> Made:
         """What the value of an item is made of."""
         upstream, gathered = dict(item.upstream), dict(item.gathered)
         spec = self.specs[item.spec_id]
@@ -605,6 +653,7 @@ class KernelWorld:
             self.revision if node.verb == "pg.search" else 1_000_000,
             begun_s,
             cut_s,
+            born_s,
         )
 
     def ends_item(self, at: Started) -> None:

@@ -18,6 +18,8 @@ from herasys_rt.core import (
     flights,
     flow,
     graph_invariants,
+    limits,
+    losses,
     outcomes,
     plan,
     pools,
@@ -193,10 +195,10 @@ def forgotten_borrower(patch: Patch) -> None:
     """The last of several that wait for a flight's items is not told of them."""
     lend = borrowing.lend
 
-    def faulty(state: State, lender: Sharing, value: Value, expires_s: float) -> None:
+    def faulty(state: State, lender: Sharing, value: Value, *times_s: float) -> None:
         if len(lender.borrowers) > 1:
             lender.borrowers.popitem()
-        lend(state, lender, value, expires_s)
+        lend(state, lender, value, *times_s)
 
     patch.setattr(borrowing, "lend", faulty)
 
@@ -211,9 +213,14 @@ def wrong_item(patch: Patch) -> None:
     borrow = borrowing._borrow  # pyright: ignore[reportPrivateUsage]
 
     def faulty(
-        state: State, sharing: Sharing, key: bytes, value: Value, index: int, until: float
+        state: State,
+        sharing: Sharing,
+        key: bytes,
+        value: Value,
+        index: int,
+        *times_s: float,
     ) -> None:
-        borrow(state, sharing, key, value, min(index, 0), until)
+        borrow(state, sharing, key, value, min(index, 0), *times_s)
 
     patch.setattr(borrowing, "_borrow", faulty)
 
@@ -265,6 +272,22 @@ def equal_whatever_the_parents(patch: Patch) -> None:
     patch.setattr(flights, "value_key_of", faulty)
 
 
+def older_than_the_node_says(patch: Patch) -> None:
+    """However old it may be, a node takes what a twin keeps for longer."""
+    patch.setattr(limits, "takes", lambda *_: True)
+    patch.setattr(limits, "takes_value", lambda *_: True)
+
+
+def offered_when_lost(patch: Patch) -> None:
+    """What the object store has lost stays in the table."""
+    patch.setattr(FusionTable, "drop", lambda table, chosen: [])  # pyright: ignore
+
+
+def tried_again_without_inputs(patch: Patch) -> None:
+    """An item whose inputs are lost is queued again."""
+    patch.setattr(losses, "_needs", lambda flight, places: False)  # pyright: ignore
+
+
 FAULTS: list[Callable[[Patch], None]] = [
     lost_waiter,
     double_release,
@@ -286,6 +309,9 @@ FAULTS: list[Callable[[Patch], None]] = [
     stale_second_key,
     equal_whatever_the_item,
     equal_whatever_the_parents,
+    older_than_the_node_says,
+    offered_when_lost,
+    tried_again_without_inputs,
 ]
 
 

@@ -18,9 +18,15 @@ from herasys_rt.core.commands import (
     Subscriber,
     WorkItem,
 )
-from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished
+from herasys_rt.core.events import (
+    ItemAborted,
+    ItemFailed,
+    ItemFinished,
+    ValuesLost,
+)
 from herasys_rt.core.values import Value
 from herasys_rt.dsl import workflow
+from herasys_rt.errors import ValueLostError
 from herasys_rt.graph import codec
 from herasys_rt.graph.facts import items_of
 from herasys_rt.links import Inbox, Outbox
@@ -237,6 +243,18 @@ def test_an_item_whose_inputs_cannot_be_fetched_ends_whatever_the_reason(bench):
     failed = host.next(ItemFailed)
     assert failed.error.code == "internal"
     assert "the store fell over" in failed.error.message
+
+
+def test_of_an_input_that_is_lost_the_kernel_hears_before_the_item_fails(bench):
+    values = Far()
+    values.error = ValueLostError("it was lost", place=FAR.place)
+    values.leave.set()
+    host = bench(values)
+    host.tell(Named("llm-0"))
+    host.start_item("llm-0", 1, FAR)
+    failed = host.next(ItemFailed)
+    assert (failed.error.code, failed.error.retryable) == ("value_lost", True)
+    assert ValuesLost((FAR.place,)) in host.heard, "it came first"
 
 
 def test_nothing_is_kept_of_a_client_that_is_gone(bench):
