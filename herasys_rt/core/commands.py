@@ -117,6 +117,10 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
     ``run_s`` engine time (both 0 for joined, reused and skipped nodes, whose time is
     their flight's). ``fused_into`` is ``run_id/node_id`` of the flight's first member
     when this node joined it; ``reused`` that it took a completed result.
+
+    A flight's cost is divided equally among the members that it ended with: ``share`` is
+    the node's part of what its ``meta`` tells as usage, ``billed_s`` its part of the engine
+    time. Both are 0 of what was not executed for it, so that bills add up to what was.
     """
 
     id: str
@@ -132,6 +136,8 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
     fragment: int = 0
     parents: tuple[str, ...] = ()
     """Of an agent's node: ids of the nodes whose results it used."""
+    share: float = 0.0
+    billed_s: float = 0.0
 
 
 class FinishRun(msgspec.Struct, frozen=True, tag=True):

@@ -41,7 +41,8 @@ class Result(msgspec.Struct, eq=False, gc=False):
     ``exact`` says that it is whole, and that everything it was made from is and had the
     revisions its key names; ``expires_s`` is when it stops being reusable (infinity:
     never). ``value`` is None when there is none: the flight failed, or its leader left
-    after the start. ``tokens`` is how many it took, in and out, where there are such.
+    after the start. ``tokens`` is how many it took, in and out, where there are such,
+    ``members`` among how many the flight's cost is divided.
     ``born_s`` and ``eldest_s`` are as in `herasys_rt.core.limits`.
     """
 
@@ -54,6 +55,7 @@ class Result(msgspec.Struct, eq=False, gc=False):
     run_s: float
     attempts: int
     tokens: int = 0
+    members: int = 1
     born_s: float = -math.inf
     eldest_s: float = -math.inf
 

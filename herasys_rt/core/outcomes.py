@@ -231,6 +231,7 @@ def fail(
         queued_s=flight.queued_s,
         run_s=run_s,
         attempts=flight.attempt if instance else flight.attempt - 1,
+        members=len(flight.members),
     )
     members = flights.retire(state, flight)
     for node in members:
@@ -267,6 +268,7 @@ def _result(
         run_s=event.run_s,
         attempts=flight.attempt,
         tokens=event.tokens,
+        members=len(flight.members),
         born_s=born_s,
         eldest_s=min(born_s, payload.eldest_s),
     )

@@ -39,6 +39,7 @@ def report(**changed: Any) -> dict[str, Any]:
         "output": "pairs",
         "sources": [SOURCE],
         "usage": {"completion_tokens": 2},
+        "billed": {"engine_s": 0.5, "completion_tokens": 2.0},
         "error": None,
         "latency_s": 0.5,
         "nodes": [
