@@ -66,7 +66,17 @@ def test_a_chain_runs_node_by_node_and_hands_values_down() -> None:
             "client",
             "succeeded",
             (
-                NodeRecord("q", "embed@1", "succeeded", "embed-1", 0.0, 0.5, attempts=1),
+                NodeRecord(
+                    "q",
+                    "embed@1",
+                    "succeeded",
+                    "embed-1",
+                    0.0,
+                    0.5,
+                    attempts=1,
+                    share=1.0,
+                    billed_s=0.5,
+                ),
                 NodeRecord(
                     "s",
                     "search@1",
@@ -76,6 +86,8 @@ def test_a_chain_runs_node_by_node_and_hands_values_down() -> None:
                     0.5,
                     attempts=1,
                     meta=b"sources",
+                    share=1.0,
+                    billed_s=0.5,
                 ),
                 NodeRecord(
                     "a",
@@ -86,6 +98,8 @@ def test_a_chain_runs_node_by_node_and_hands_values_down() -> None:
                     2.5,
                     attempts=1,
                     meta=b"tokens",
+                    share=1.0,
+                    billed_s=2.5,
                 ),
             ),
             ((2, text),),
