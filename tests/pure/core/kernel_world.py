@@ -183,9 +183,11 @@ class Trace:
     def _given(self, node: NodeSpec, at: int, element: int, given: Given) -> bool:
         if given is None:
             return True
-        if isinstance(given, tuple):
-            return all(self.explains(at, i, one) for i, one in enumerate(given))
         region = self.piece.spec.nodes[at].region
+        if isinstance(given, tuple):  # else another spec's parent was in a region
+            return bool(region) and all(
+                self.explains(at, i, one) for i, one in enumerate(given)
+            )
         near = region and region == node.region
         return self.explains(at, element if near else -1, given)
 
