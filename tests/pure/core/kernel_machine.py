@@ -117,7 +117,7 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
     def submit_list(self, name: str, salt: int, how: int) -> None:
         self.submit_spec(self.fresh("run"), LISTS[name], salt, how)
 
-    @rule(salt=st.integers(0, 3), many=st.integers(2, 4), how=ANY)
+    @rule(salt=st.integers(0, 9), many=st.integers(3, 5), how=ANY)
     def submit_overlapping_lists(self, salt: int, many: int, how: int) -> None:
         for at in range(many):
             self.submit_spec(self.fresh("run"), LISTS["list"], salt + 2 * at, how)
