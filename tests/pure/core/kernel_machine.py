@@ -19,6 +19,7 @@ from herasys_rt.core.values import Value
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import WorkflowSpec
 from tests.pure.core.kernel_lab import AGENT, BROKEN, BUSY, POOLS
+from tests.pure.core.kernel_model import ids_ended, owner, owners_ended
 from tests.pure.core.kernel_shapes import (
     BRANCHY,
     CLASSIC,
@@ -31,14 +32,8 @@ from tests.pure.core.kernel_shapes import (
     dressed,
     shaped,
 )
-from tests.pure.core.kernel_world import (
-    KernelWorld,
-    Piece,
-    ids_ended,
-    owner,
-    owners_ended,
-    pick,
-)
+from tests.pure.core.kernel_trace import Piece
+from tests.pure.core.kernel_world import KernelWorld, pick
 
 ANY = st.integers(0, 1_000_000)
 
