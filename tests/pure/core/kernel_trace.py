@@ -1,7 +1,6 @@
 """What values were made of, and which of them may be a run's own.
 
-Part of `tests.pure.core.kernel_model`; it shares no code with the
-kernel.
+Part of `tests.pure.core.kernel_model`; it shares no code with the kernel.
 """
 
 from __future__ import annotations

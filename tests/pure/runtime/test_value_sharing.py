@@ -13,7 +13,7 @@ from herasys_rt.client.run import Run
 from herasys_rt.dsl import workflow
 from herasys_rt.engines.protocol import Item
 from operators import embed, generate, retrieve
-from tests.pure.runtime.test_control_path import await_fuser
+from tests.pure.runtime.path_lab import await_fuser
 
 WORDS = "cats and mice"
 CHUNK = {"id": "a#0", "source": "a", "text": "because", "score": 0.5}
