@@ -128,7 +128,7 @@ def _complete(table: FusionTable, keys: Sequence[Key]) -> None:
     for key in keys:
         value = Value(key[0][::-1], 0, b"")
         result = Result(value, b"", True, float("inf"), "engine-0", 0.0, 0.0, 1)
-        table.store([(key, result)], value, value.size, 0.0, _OWNER)
+        table.store({key: result}, value, value.size, 0.0, _OWNER)
         table.trim()
 
 

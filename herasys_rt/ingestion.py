@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from herasys_rt.graph.spec import (
     Constraint,
+    Expr,
     InputRef,
     InputSpec,
     Lit,
@@ -38,29 +39,49 @@ def ingest_spec() -> WorkflowSpec:
             InputSpec("replace", PortType.BOOL, False, True),
             *(InputSpec(n, PortType.TEXT, False, None, True) for n in _ASKED),
         ),
-        nodes=(_embed_documents(), _store()),
+        nodes=(_chunk_documents(), _embed_many(), _store()),
         outputs={"output": NodeRef("store")},
         doc="Cut documents into chunks, embed them and store them in a collection.",
     )
 
 
-def _embed_documents() -> NodeSpec:
+def _chunk_documents() -> NodeSpec:
     return NodeSpec(
-        id="embed_documents",
-        operator="embed_documents@1",
-        verb="embed",
+        id="chunk_documents",
+        operator="chunk_documents@1",
+        verb="text.chunk",
         resource="embedding",
         args={
             "documents": InputRef("documents"),
-            "chunk_tokens": InputRef("chunk_tokens"),
+            "max_tokens": InputRef("chunk_tokens"),
             "overlap": InputRef("overlap"),
         },
         ports=(
             Port("documents", PortType.DOCUMENTS),
-            _whole_number("chunk_tokens", 1),
+            _whole_number("max_tokens", 1),
             _whole_number("overlap", 0),
         ),
-        output=PortType.EMBEDDED,
+        output=PortType.CHUNKS,
+    )
+
+
+def _embed_many() -> NodeSpec:
+    kinds = Constraint(choices=("query", "document"))
+    return NodeSpec(
+        id="embed_many",
+        operator="embed_many@1",
+        verb="embed",
+        resource="embedding",
+        args={
+            "text": Expr("texts_of", {"items": NodeRef("chunk_documents")}),
+            "kind": Lit("document"),
+        },
+        ports=(
+            Port("text", PortType.TEXTS),
+            Port("kind", PortType.TEXT, is_param=True, constraint=kinds),
+        ),
+        output=PortType.VECTORS,
+        list_port="text",
     )
 
 
@@ -71,7 +92,10 @@ def _store() -> NodeSpec:
         verb="pg.write",
         resource="retrieval",
         args={
-            "embedded": NodeRef("embed_documents"),
+            "embedded": Expr(
+                "record",
+                {"chunks": NodeRef("chunk_documents"), "vectors": NodeRef("embed_many")},
+            ),
             "collection": InputRef("collection"),
             "replace": InputRef("replace"),
             **{

@@ -278,7 +278,28 @@ class Profiler:
                 ]
                 samples = [self._run(call, [one])[0] for one in inputs]
                 points.append(_point(samples, "embed_many@1", count, length * count))
-        return [_fitted("embed", points)]
+        cuts = self._cuts(
+            calls.chunk_documents(pool["model"]),
+            "chunk_documents@1",
+            lambda text: {"documents": [{"id": new_id("document"), "text": text}]},
+        )
+        return [_fitted("embed", points), cuts]
+
+    def _cuts(
+        self,
+        call: calls.AnyWorkflow,
+        operator: str,
+        given: Callable[[str], Mapping[str, Any]],
+    ) -> VerbProfile:
+        """Cutting a text into chunks, the inputs that it is ``given`` as."""
+        points: list[Point] = []
+        for length in (200, 2000):
+            samples = [
+                self._run(call, [given(self.texts.of(length))])[0]
+                for _ in range(self.effort.repeats + 1)
+            ]
+            points.append(_point(samples[1:], operator, 1, length))
+        return _fitted("text.chunk", points)
 
     def _retrieval(self, _pool: dict[str, Any]) -> list[VerbProfile]:
         self._fill()
@@ -363,16 +384,8 @@ class Profiler:
         return [_fitted("http.search", [_point(samples, "web_search@1", 1, 0)])]
 
     def _python(self, _pool: dict[str, Any]) -> list[VerbProfile]:
-        call = calls.chunk()
-        points: list[Point] = []
-        for length in (200, 2000):
-            samples = [
-                self._run(call, [{"text": self.texts.of(length)}])[0]
-                for _ in range(self.effort.repeats + 1)
-            ]
-            points.append(_point(samples[1:], "chunk@1", 1, length))
         self.say("python.call is left out: a tool takes what its function takes")
-        return [_fitted("text.chunk", points)]
+        return [self._cuts(calls.chunk(), "chunk@1", lambda text: {"text": text})]
 
     def _run(
         self, call: calls.AnyWorkflow, inputs: Sequence[Mapping[str, Any]]

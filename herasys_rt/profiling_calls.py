@@ -114,6 +114,17 @@ def chunk() -> AnyWorkflow:
     return declared
 
 
+def chunk_documents(model: str | None) -> AnyWorkflow:
+    """The chunks of ``documents``, by the tokens of an embedding model."""
+    operator = find_operator("chunk_documents@1")
+
+    @workflow(name="herasys.profile.chunk_documents")
+    def declared(documents: list[dict]) -> Any:
+        return operator(documents, model=model, cache=False)
+
+    return declared
+
+
 def delete(collection: str) -> AnyWorkflow:
     """The document ``source`` out of ``collection``."""
     operator = find_operator("delete@1")

@@ -14,13 +14,14 @@ from operators.rerank import rerank
 from operators.retrieval import hybrid, retrieve, search_text
 from operators.search import web_search
 from operators.structured import choose_tool, classify, judge
-from operators.text import chunk, parse_json, prompt
+from operators.text import chunk, chunk_documents, parse_json, prompt
 from operators.tools import Tool, python_operator, tool
 
 __all__ = [
     "Tool",
     "choose_tool",
     "chunk",
+    "chunk_documents",
     "classify",
     "delete",
     "embed",

@@ -32,8 +32,9 @@ Generation is cut otherwise: the head of its prompt that is known before its par
 ended (`herasys_rt.graph.prompts.prompt_head`) may be prefilled early, and its decode may
 be ordered anew every {chunk} tokens.
 
-`ingest` is `embed_documents` and `store`; `react` is an agent of `choose_tool` and the
-tools; `prompt` and `parse_json` are computed where they are consumed and are no nodes.
+`embed_documents` is `chunk_documents` and `embed_many`, `ingest` these and `store`; `react`
+is an agent of `choose_tool` and the tools; `prompt` and `parse_json` are computed where
+they are consumed and are no nodes.
 """
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from herasys_rt.dsl import Call, Node, edge, operator, param
+from herasys_rt.dsl import Node, edge, operator, param, texts_of
+from herasys_rt.dsl.trace import current_trace
 from herasys_rt.graph.types import PortType
+from operators.text import chunk_documents
 
 _KINDS = ("query", "document")
 
@@ -69,24 +71,6 @@ def embed_many(
     return _embed_many(texts, kind=kind, model=model, label=label)
 
 
-def _check_overlap(call: Call) -> None:
-    size, overlap = call.args.get("chunk_tokens"), call.args.get("overlap")
-    if isinstance(size, int) and isinstance(overlap, int) and overlap >= size >= 1:
-        call.fault("overlap", f"is {overlap} and must be below chunk_tokens ({size})")
-
-
-@operator(
-    version="1",
-    verb="embed",
-    resource="embedding",
-    output=PortType.EMBEDDED,
-    ports={
-        "documents": edge(PortType.DOCUMENTS),
-        "chunk_tokens": param(PortType.INT, minimum=1),
-        "overlap": param(PortType.INT, minimum=0),
-    },
-    prepare=_check_overlap,
-)
 def embed_documents(
     documents: Sequence[dict[str, Any] | Node] | Node,
     *,
@@ -94,10 +78,20 @@ def embed_documents(
     overlap: int = 20,
     model: str | None = None,
     label: str = "",
-):
+) -> Node:
     """Documents cut into chunks, each with its embedding.
 
     A document is a dict with ``id``, ``text`` and optionally ``metadata``. Chunks have
     at most ``chunk_tokens`` tokens of the model, neighbours share about ``overlap``. Gives
     ``{"chunks": [...], "vectors": float32 (n, dimensions)}``.
+
+    Two nodes, `chunk_documents` and `embed_many` (called ``label``), both served by
+    ``model``: chunks of different documents whose texts are equal are embedded once.
     """
+    chunks = chunk_documents(
+        documents, max_tokens=chunk_tokens, overlap=overlap, model=model
+    )
+    vectors = embed_many(texts_of(chunks), model=model, label=label)
+    return current_trace("embed_documents() was called").express(
+        "record", chunks=chunks, vectors=vectors
+    )

@@ -71,8 +71,8 @@ def ingest(
 ) -> Node:
     """Cut documents into chunks, embed them and store them in a collection.
 
-    Two nodes, `embed_documents` (served by ``model``) and `store` (called ``label``);
-    gives what `store` gives, and takes what it takes.
+    `embed_documents` (served by ``model``) and then `store` (called ``label``); gives what
+    `store` gives, and takes what it takes.
     """
     embedded = embed_documents(
         documents, chunk_tokens=chunk_tokens, overlap=overlap, model=model

@@ -1,8 +1,10 @@
-"""Work on text. `chunk` is a step, verb ``text.chunk``, resource ``python``; `prompt` and
-`parse_json` are computed where they are consumed and are no steps of their own."""
+"""Work on text. `chunk` and `chunk_documents` are steps, verb ``text.chunk``, resources
+``python`` and ``embedding``; `prompt` and `parse_json` are computed where they are consumed
+and are no steps of their own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 from herasys_rt.dsl import Call, Node, Options, Symbol, edge, operator, param
@@ -78,7 +80,35 @@ def chunk(
 ):
     """A text cut into pieces of at most ``max_tokens`` tokens, in order.
 
-    Neighbours share about ``overlap`` tokens. Cuts prefer the ends of paragraphs, then of
-    sentences, then of words, and never fall inside a character. A blank text gives no
-    pieces.
+    Neighbours share about ``overlap`` tokens. Cuts prefer headings (Markdown), then the
+    ends of paragraphs, of sentences and of words, and never fall inside a character. A
+    blank text gives no pieces.
+    """
+
+
+@operator(
+    version="1",
+    verb="text.chunk",
+    resource="embedding",
+    output=PortType.CHUNKS,
+    ports={
+        "documents": edge(PortType.DOCUMENTS),
+        "max_tokens": param(PortType.INT, minimum=1),
+        "overlap": param(PortType.INT, minimum=0),
+    },
+    prepare=_check_overlap,
+)
+def chunk_documents(
+    documents: Sequence[dict[str, Any] | Node] | Node,
+    *,
+    max_tokens: int = 200,
+    overlap: int = 20,
+    **options: Unpack[Options],
+):
+    """Documents cut into chunks, as an embedding model counts tokens.
+
+    A document is a dict with ``id``, ``text`` and optionally ``source`` and ``metadata``.
+    It is cut as `chunk` cuts a text; ``model`` is the one that will embed the chunks,
+    which take no more tokens than it does. Gives a list of dicts with ``id`` (the
+    document's with a number), ``text``, ``source``, ``index`` and ``metadata``.
     """

@@ -12,6 +12,7 @@ from __future__ import annotations
 from herasys_rt.core import relatives
 from herasys_rt.core.commands import SharedItems
 from herasys_rt.core.items import Sharing, Wait, item_keys
+from herasys_rt.core.lists import Texts
 from herasys_rt.core.ranks import press, unpress
 from herasys_rt.core.state import Flight, Node, State, Template
 from herasys_rt.core.values import Value
@@ -64,12 +65,9 @@ def lend(state: State, lender: Sharing, value: Value, expires_s: float) -> None:
     lender.borrowers.clear()
 
 
-def withdraw(state: State, flight: Flight) -> None:
+def withdraw(state: State, lender: Sharing) -> None:
     """A flight computes nothing any more: it waits for nobody, and whoever waits for its
     items looks for them again. Nothing happens when it has succeeded."""
-    lender = flight.sharing
-    if lender is None:
-        return
     conceal(state, lender)
     for wait in lender.waits.values():
         del wait.lender.borrowers[lender.number]
@@ -156,6 +154,8 @@ def _digests(node: Node) -> tuple[bytes, ...]:
     fragment, source = node.fragment, node.fragment.plan.lists[node.position]
     if source is None:
         return ()
+    if isinstance(source, Texts):
+        return _texts(node, source.of)
     if isinstance(source, str):
         fact = fragment.facts.get(source)
         return fact.items if fact is not None else ()
@@ -170,6 +170,13 @@ def _digests(node: Node) -> tuple[bytes, ...]:
             for part in source
         ]
     )
+
+
+def _texts(node: Node, of: str | int) -> tuple[bytes, ...]:
+    if isinstance(of, int):
+        return _value(relatives.seen(node, of)).texts
+    fact = node.fragment.facts.get(of)
+    return fact.texts if fact is not None else ()
 
 
 def _value(node: Node) -> Value:

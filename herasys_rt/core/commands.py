@@ -36,7 +36,7 @@ class SharedItems(msgspec.Struct, frozen=True):
     borrowed: tuple[tuple[int, int, int], ...] = ()
 
 
-class WorkItem(msgspec.Struct, frozen=True):
+class WorkItem(msgspec.Struct, frozen=True, gc=False):
     """One item of a batch: the node at position ``node`` of spec ``spec_id``.
 
     ``inputs`` are the run's inputs; ``upstream`` the outputs of the node's parents as
@@ -66,6 +66,8 @@ class WorkItem(msgspec.Struct, frozen=True):
     """Somebody looks at the output's items one by one: tell their digests with it."""
     shared: SharedItems | None = None
     """Set where items of a list are shared: what is there of them already."""
+    itemise_texts: bool = False
+    """Likewise, at the texts of the output's records."""
 
 
 class StartBatch(msgspec.Struct, frozen=True, tag=True):
@@ -108,7 +110,7 @@ class RefuseRun(msgspec.Struct, frozen=True, tag=True):
     error: ErrorInfo
 
 
-class NodeRecord(msgspec.Struct, frozen=True):
+class NodeRecord(msgspec.Struct, frozen=True, gc=False):
     """What became of one node of a finished run.
 
     ``state`` is a node state of design section 2. ``queued_s`` from ready to start,

@@ -159,13 +159,15 @@ def _leave(state: State, nodes: list[Node], to: NodeState) -> None:
 
 def _let_go(state: State, fragment: Fragment, nodes: list[Node]) -> None:
     """Let go of everything an ended fragment held."""
+    table = state.table
     for node in nodes:
         entry, result = node.entry, node.result
         if entry is not None:
             node.entry = None
-            state.table.unpin(entry)
-        if result is not None and result.value is not None:
-            state.ledger.release(result.value)
-    state.table.trim()
+            table.unpin(entry)
+        value = result.value if result is not None else None
+        if value is not None and value.place:
+            state.ledger.release(value)
+    table.trim()
     state.ledger.release(fragment.inputs)
     fragment.nodes = []

@@ -109,7 +109,8 @@ def drop(state: State, flight: Flight) -> None:
     """A flight nobody wants: forgotten, or aborted when it holds a slot."""
     state.table.forget(flight)
     clear_timer(state, flight)
-    borrowing.withdraw(state, flight)
+    if flight.sharing is not None:
+        borrowing.withdraw(state, flight.sharing)
     if flight.batch is not None:
         flight.state = "aborting"
         state.out.append(AbortItem(flight.batch.instance.id, flight.id, flight.attempt))
@@ -122,7 +123,8 @@ def drop(state: State, flight: Flight) -> None:
 def retire(state: State, flight: Flight) -> list[Node]:
     """End a flight that is in no queue and no slot; gives its members, now without it."""
     state.table.forget(flight)
-    borrowing.withdraw(state, flight)
+    if flight.sharing is not None:
+        borrowing.withdraw(state, flight.sharing)
     del state.flights[flight.id]
     flight.state = "done"
     members = list(flight.members.values())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from herasys_rt.core import flights, relatives
 from herasys_rt.core.conditions import Verdict, judge, length_of
-from herasys_rt.core.fusion import Entry, Key, Listed, Result
+from herasys_rt.core.fusion import Entry, Result
 from herasys_rt.core.plan import Area
 from herasys_rt.core.state import Ending, Fragment, Node, State, Template
 from herasys_rt.core.transitions import FINISHED, move
@@ -80,11 +80,12 @@ def begin(state: State, node: Node, news: list[Node]) -> None:
         return
     fragment, position = node.fragment, node.position
     key = fragment.keys[position] if node.element < 0 else None
-    listed = completed(state, node, key)
-    if listed is not None:
-        take(state, node, listed.entry, listed.result)
-        flights.prune(state, node)
-        return
+    if key is not None and fragment.plan.reuses[position]:
+        listed = state.table.result(key, state.now)
+        if listed is not None:
+            take(state, node, listed.entry, listed.result)
+            flights.prune(state, node)
+            return
     twin = state.table.live.get(key) if key is not None else None
     if twin is not None and key is not None:
         flights.join(state, twin, node, key)
@@ -108,14 +109,6 @@ def wait(state: State, node: Node) -> None:
         node.missing += not relatives.seen(node, position).told
     if not node.missing:
         flights.capture(state, node)
-
-
-def completed(state: State, node: Node, key: Key | None) -> Listed | None:
-    """The completed result that a node may take. A node whose result is kept out of the
-    cache takes none from there either, nor do those that it is made for."""
-    if key is None or not node.fragment.plan.reuses[node.position]:
-        return None
-    return state.table.result(key, state.now)
 
 
 def take(state: State, node: Node, entry: Entry, result: Result) -> None:

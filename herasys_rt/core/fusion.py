@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,7 +34,7 @@ _MOST_KEYS = 8
 by structure."""
 
 
-class Result(msgspec.Struct, eq=False):
+class Result(msgspec.Struct, eq=False, gc=False):
     """How a flight ended, shared by all its members that came with equal claims.
 
     ``exact`` says that it is whole, and that everything it was made from is and had the
@@ -54,15 +54,14 @@ class Result(msgspec.Struct, eq=False):
     tokens: int = 0
 
 
-class Owner(NamedTuple):
+class Owner(msgspec.Struct, frozen=True, gc=False):
     """What made a result, and for whom it was made."""
 
     operator: str
     tenant: str
 
 
-@dataclass(slots=True, eq=False)
-class Claim:
+class Claim(msgspec.Struct, eq=False):
     """What the members of a flight that was merged into an equal one came with: their
     structural key, the revisions it names, and what their inputs were made of.
 
@@ -81,8 +80,7 @@ class Claim:
         return agree(self.key, self.revisions, seen)
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+class Entry(msgspec.Struct, eq=False, gc=False):
     """A completed result in the table: as ``results`` by the keys that lead to it, which
     differ in their expiry; without any no lookup finds it. ``pins`` counts nodes of
     active runs that hold it. ``items`` are the keys of its items where they may be
@@ -97,7 +95,7 @@ class Entry:
     items_expire_s: float = 0.0
 
 
-class Listed(NamedTuple):
+class Listed(msgspec.Struct, frozen=True, gc=False):
     """What the table has for a key: an entry, as a result with that key's expiry."""
 
     entry: Entry
@@ -176,29 +174,35 @@ class FusionTable:
 
     def store(
         self,
-        found: list[tuple[Key, Result]],
+        results: dict[Key, Result],
         value: Value,
         size: int,
         now: float,
         owner: Owner,
+        pins: int = 0,
     ) -> Entry | None:
-        """Keep a completed result of ``size`` bytes under each of the keys ``found`` that
-        has none yet; None when none is left, or when it alone exceeds ``max_bytes``.
-
-        The entry is unpinned, so the caller pins it for its members and then `trim`s.
+        """Keep a completed result of ``size`` bytes, held by ``pins`` nodes, as ``results``
+        by those keys that have none yet; None when none is left, or when it alone exceeds
+        ``max_bytes``. ``results`` is the entry's from now on. `trim` afterwards.
         """
         if size > self.max_bytes:
             return None
-        completed, results = self.completed, dict[Key, Result]()
-        entry = Entry(results, value, size, owner)
-        for key, result in found[:_MOST_KEYS]:
-            if key not in completed or self.result(key, now) is None:
+        if len(results) > _MOST_KEYS:
+            results = dict(islice(results.items(), _MOST_KEYS))
+        completed = self.completed
+        entry = Entry(results, value, size, owner, pins)
+        for key in tuple(results):
+            if completed.setdefault(key, entry) is entry:
+                continue
+            if self.result(key, now) is None:
                 completed[key] = entry
-                results[key] = result
+            else:
+                del results[key]
         if not results:
             return None
         self._ledger.acquire(value)
-        self._idle[entry] = None
+        if not pins:
+            self._idle[entry] = None
         self.bytes += size
         self.entries += 1
         held = self.held_bytes

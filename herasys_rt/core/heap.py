@@ -36,10 +36,13 @@ class IndexedHeap:
 
     def push(self, item: int, rank: Rank) -> None:
         """Add an item, or give one that is here another rank."""
-        entry = (*rank, item)
-        self._live[item] = entry
-        heapq.heappush(self._entries, entry)
-        if len(self._entries) > 2 * len(self._live) + _SLACK:
+        priority, key, arrival = rank
+        entry = (priority, key, arrival, item)
+        entries, live = self._entries, self._live
+        leaves_another = item in live
+        live[item] = entry
+        heapq.heappush(entries, entry)
+        if leaves_another and len(entries) > 2 * len(live) + _SLACK:
             self._sweep()
 
     update = push

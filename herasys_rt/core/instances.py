@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from herasys_rt.core.events import PoolDeclared
 from herasys_rt.core.heap import Entry as HeapEntry
@@ -14,8 +16,7 @@ if TYPE_CHECKING:
     from herasys_rt.core.state import Flight
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
+class Batch(msgspec.Struct, eq=False):
     """One slot in use: ``left`` of its items have not ended."""
 
     instance: Instance
@@ -37,7 +38,7 @@ class Instance:
     flights: dict[int, Flight] = field(default_factory=dict[int, "Flight"])
 
 
-class Turn(NamedTuple):
+class Turn(msgspec.Struct, frozen=True):
     """A flight whose turn it is, in its queue, and whose place in which queue it takes:
     its own, or that of a less urgent one of its tenant."""
 

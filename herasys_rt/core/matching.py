@@ -28,10 +28,8 @@ def match(state: State) -> None:
         listed = table.result(key, state.now)
         if listed is not None and flight.may_take:
             _take(state, flight, key, listed)
-        elif (twin := table.live.get(key)) is not None:
+        elif (twin := table.live.setdefault(key, flight)) is not flight:
             _merge(state, flight, twin)
-        else:
-            table.register(key, flight)
 
 
 def _take(state: State, flight: Flight, key: Key, listed: Listed) -> None:

@@ -65,7 +65,7 @@ def item_finished(state: State, event: ItemFinished) -> None:
         state.ledger.discard(event.value)
         return
     instance = vacate(state, flight)
-    lasts_s = _expiry(state, flight)
+    lasts_s = reuse.lasts_s(state, flight)
     result = _result(flight, event, instance, lasts_s)
     entry = _keep(state, flight, event, result, lasts_s)
     sharing = flight.sharing
@@ -73,8 +73,8 @@ def item_finished(state: State, event: ItemFinished) -> None:
         if entry is not None and sharing.places:
             state.table.keep_items(entry, sharing, lasts_s)
         borrowing.lend(state, sharing, event.value, lasts_s)
-        operator, tenant = reuse.owner_of(state, flight)
-        state.savings.of(operator, tenant).shared_items += sharing.spared
+        owner = reuse.owner_of(state, flight)
+        state.savings.of(owner.operator, owner.tenant).shared_items += sharing.spared
     leader = flight.leader
     members = flights.retire(state, flight)
     if not members and entry is None:
@@ -82,10 +82,9 @@ def item_finished(state: State, event: ItemFinished) -> None:
     for node in members:
         move(node, "succeeded", state.now)
         node.result = _share(state, node, result)
-        state.ledger.acquire(event.value)
-        if entry is not None:
-            node.entry = entry
-            state.table.pin(entry)
+        node.entry = entry
+        if event.value.place:
+            state.ledger.acquire(event.value)
         if node.fragment.plan.root[node.position]:
             flow.settled(state, node)
     flow.spread(state, members)
@@ -243,14 +242,7 @@ def revise(state: State, collection: str, revision: int) -> None:
     """A collection's content moved; revisions only move forward."""
     if revision > state.revisions.get(collection, 0):
         state.revisions[collection] = revision
-
-
-def _expiry(state: State, flight: Flight) -> float:
-    """When a result that comes now stops being reusable, whatever its inputs were made of:
-    by itself, or with the first of the items it has borrowed."""
-    payload = flight.payload
-    assert payload is not None
-    return min(state.now + reuse.ttl_s(state, flight), payload.lasts_s)
+        state.named_revisions.clear()
 
 
 def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) -> Result:
@@ -263,7 +255,7 @@ def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) 
         exact=whole
         and payload.exact
         and (not seen or agree(flight.key, flight.revisions, seen.items())),
-        expires_s=min(payload.expires_s, lasts_s),
+        expires_s=lasts_s if lasts_s < payload.expires_s else payload.expires_s,
         instance=instance,
         queued_s=flight.queued_s,
         run_s=event.run_s,
@@ -291,30 +283,31 @@ def _share(state: State, node: Node, result: Result) -> Result:
 def _keep(
     state: State, flight: Flight, event: ItemFinished, result: Result, lasts_s: float
 ) -> Entry | None:
-    """Put a successful, complete result into the reuse table under each of the flight's
-    keys for which it is exact and not over already."""
+    """Put a successful, complete result into the reuse table, held by the flight's
+    members, under each of the flight's keys for which it is exact and not over already."""
     if event.truncated or not flight.options.cache:
         return None
-    found: list[tuple[Key, Result]] = []
+    found: dict[Key, Result] = {}
     key, seen, now = flight.value_key, event.revisions, state.now
     if key is not None and lasts_s > now and (not seen or agree(key, key[1], seen.items())):
         lasting = result
         if not result.exact or result.expires_s != lasts_s:
             lasting = replace(result, exact=True, expires_s=lasts_s)
-        found.append((key, lasting))
+        found[key] = lasting
     if flight.key is not None and result.exact and result.expires_s > now:
-        found.append((flight.key, result))
+        found[flight.key] = result
     for claim in flight.claims:
         its = claim.result
         if claim.key is not None and its is not None and its.exact and its.expires_s > now:
-            found.append((claim.key, its))
+            found.setdefault(claim.key, its)
     if not found:
         return None
     size = event.value.size + len(event.meta)
     owner = reuse.owner_of(state, flight)
-    entry = state.table.store(found, event.value, size, now, owner)
+    pins = len(flight.members)
+    entry = state.table.store(found, event.value, size, now, owner, pins)
     if entry is not None and state.config.reuse_store:
-        for key, lasting in found:
-            if key is not flight.value_key and key in entry.results:
+        for key, lasting in entry.results.items():
+            if key is not flight.value_key:
                 reuse.keep(state, key, lasting, owner)
     return entry

@@ -19,13 +19,16 @@ def payload_of(node: Node) -> Payload:
     upstream: list[tuple[int, Value]] = []
     for position in plan.parents[node.position]:
         result = nodes[position].result
-        assert result is not None and result.value is not None
+        assert result is not None
         value = result.value
-        upstream.append((position, value.bare() if value.items else value))
+        assert value is not None
+        upstream.append((position, value.bare()))
         if value.place:
             placed += (value,)
-        exact = exact and result.exact
-        expires_s = min(expires_s, result.expires_s)
+        if not result.exact:
+            exact = False
+        if result.expires_s < expires_s:
+            expires_s = result.expires_s
     return Payload(
         plan.spec_id,
         node.position,

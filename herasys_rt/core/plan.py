@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from herasys_rt.core.lists import ListSource, list_source
+from herasys_rt.core.lists import ListSource, Texts, list_source
 from herasys_rt.core.needs import Needs, conditions_on_items, needs_of
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.facts import items_of
+from herasys_rt.graph.hashing import SHA256, Hash
 from herasys_rt.graph.spec import (
     Arg,
     InputRef,
@@ -61,13 +62,15 @@ class Plan:
     may differ in what they need, or in whether they run. A ``flat`` plan has neither
     regions nor conditions, a ``timed`` one has a node with a timeout. ``asked`` are the
     inputs whose facts decide. ``itemised`` marks nodes whose output's items are looked at
-    one by one: a region goes over it, or it stands at a list port. ``lists`` says what
-    stands at each node's list port.
+    one by one: a region goes over it, or it stands at a list port; ``texts`` those whose
+    records' texts are. ``lists`` says what stands at each node's list port.
 
-    ``root`` marks nodes a run must not end without: its outputs and its effects.
-    ``pure`` marks those that may fuse when they are signed, ``reuses`` those that may take
-    completed results by structure: neither they nor their ancestors are kept out of the
-    cache.
+    ``root`` marks nodes a run must not end without: its outputs and its effects; ``roots``
+    counts them, ``size`` all nodes outside of regions.
+    ``pure`` marks those that may fuse when they are signed, ``keyed`` those of them that
+    may do so by structure: not in a region. ``reuses`` marks those that may take completed
+    results by structure: neither they nor their ancestors are kept out of the cache. What
+    is kept out of it takes nothing from there, nor do those that it is made for.
     ``listens`` marks streaming outputs. ``pools`` is None until resolved, and again
     whenever a pool was declared.
     """
@@ -80,7 +83,10 @@ class Plan:
     asks: tuple[tuple[int, ...], ...]
     successors: tuple[tuple[int, ...], ...]
     root: tuple[bool, ...]
+    roots: int
+    size: int
     pure: tuple[bool, ...]
+    keyed: tuple[bool, ...]
     reuses: tuple[bool, ...]
     effect: tuple[bool, ...]
     listens: tuple[bool, ...]
@@ -94,6 +100,7 @@ class Plan:
     flat: bool
     asked: frozenset[str]
     itemised: tuple[bool, ...]
+    texts: tuple[bool, ...]
     lists: tuple[ListSource, ...]
     pools: tuple[Pool, ...] | None = field(default=None)
 
@@ -110,13 +117,14 @@ def spec_fault(spec: WorkflowSpec) -> ErrorInfo | None:
     )
 
 
-def plan_of(spec: WorkflowSpec) -> Plan:
-    """The plan of a spec whose nodes are in topological order."""
+def plan_of(spec: WorkflowSpec, hashing: Hash = SHA256) -> Plan:
+    """The plan of a spec whose nodes are in topological order; ``hashing`` names the items
+    of literal lists."""
     nodes, index, count = spec.nodes, spec.index, len(spec.nodes)
     topology = topology_of(spec)
     outputs = set(topology.outputs)
     effect = tuple(node.purity == "effect" for node in nodes)
-    areas = tuple(_area(spec, region) for region in spec.regions)
+    areas = tuple(_area(spec, region, hashing) for region in spec.regions)
     area_at = {region.id: i for i, region in enumerate(spec.regions)}
     region = tuple(area_at.get(node.region, OUTSIDE) for node in nodes)
     givers = [areas[r].giver if r >= 0 else -1 for r in region]
@@ -126,8 +134,10 @@ def plan_of(spec: WorkflowSpec) -> Plan:
     for position, above in enumerate(asks):
         for parent in above:
             successors[parent].append(position)
+    root = tuple(i in outputs or effect[i] for i in range(count))
+    pure = tuple(_fusible(node) for node in nodes)
     needs = _conditional([needs_of(spec, node) for node in nodes], asks)
-    lists = tuple(list_source(spec, node) for node in nodes)
+    lists = tuple(list_source(spec, node, hashing) for node in nodes)
     return Plan(
         spec=spec,
         spec_id=spec.id,
@@ -136,8 +146,11 @@ def plan_of(spec: WorkflowSpec) -> Plan:
         takes=tuple(_takes(spec, node) for node in nodes),
         asks=asks,
         successors=tuple(tuple(below) for below in successors),
-        root=tuple(i in outputs or effect[i] for i in range(count)),
-        pure=tuple(_fusible(node) for node in nodes),
+        root=root,
+        roots=sum(root),
+        size=sum(r < 0 for r in region),
+        pure=pure,
+        keyed=tuple(p and r < 0 for p, r in zip(pure, region, strict=True)),
         reuses=_reusing(nodes, asks),
         effect=effect,
         listens=tuple(
@@ -153,6 +166,7 @@ def plan_of(spec: WorkflowSpec) -> Plan:
         flat=not any(r >= 0 for r in region) and not any(n is not None for n in needs),
         asked=frozenset(spec.asked_inputs),
         itemised=_itemised(areas, lists, region),
+        texts=_marked(count, {source.of for source in lists if isinstance(source, Texts)}),
         lists=lists,
     )
 
@@ -251,7 +265,7 @@ def _with(giver: int, parents: tuple[int, ...]) -> tuple[int, ...]:
     return parents if giver < 0 or giver in parents else (giver, *parents)
 
 
-def _area(spec: WorkflowSpec, region: Region) -> Area:
+def _area(spec: WorkflowSpec, region: Region, hashing: Hash) -> Area:
     giver, source, length = -1, "", -1
     items: tuple[bytes, ...] = ()
     match region.items:
@@ -262,7 +276,7 @@ def _area(spec: WorkflowSpec, region: Region) -> Area:
         case Lit(value):
             if isinstance(value, list | tuple):
                 length = len(cast("list[Any]", value))
-                items = items_of(value)
+                items = items_of(value, hashing)
     return Area(region.id, giver, source, length, region.max_items, items)
 
 
@@ -275,7 +289,11 @@ def _itemised(
     for position, source in enumerate(lists):
         if isinstance(source, int) and region[source] in (OUTSIDE, region[position]):
             wanted.add(source)
-    return tuple(position in wanted for position in range(len(region)))
+    return _marked(len(region), wanted)
+
+
+def _marked(count: int, wanted: Collection[str | int]) -> tuple[bool, ...]:
+    return tuple(position in wanted for position in range(count))
 
 
 def _conditional(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from herasys_rt.core import flights, outcomes
-from herasys_rt.core.commands import StartBatch, WorkItem
+from herasys_rt.core.commands import StartBatch, Subscriber, WorkItem
 from herasys_rt.core.events import InstanceDown, InstanceUp, PoolDeclared, PoolFailed
 from herasys_rt.core.instances import Batch, Instance, Pool, Turn
 from herasys_rt.core.state import Flight, State
@@ -111,9 +111,7 @@ def take(
     queue.serve(turn.flight, turn.stood, turn.at)
     taken = [state.flights[turn.flight]]
     while len(taken) < count and (place := queue.place()) is not None:
-        entry = queue.first()
-        assert entry is not None
-        flight = state.flights[entry[3]]
+        flight = state.flights[queue.taker(place)[3]]
         if flight.avoid == instance.id and len(pool.free) > 1:
             break
         queue.serve(flight.id, place[3], queue)
@@ -129,20 +127,21 @@ def start(state: State, pool: Pool, instance: Instance, taken: list[Flight]) -> 
     pool.idle_slots -= 1
     if instance.busy >= instance.slots:
         del pool.free[instance.id]
+    now, here = state.now, instance.flights
     items: list[WorkItem] = []
     for flight in taken:
         flight.state = "starting"
         flight.batch = batch
         instance.reserved += flight.kv_tokens
         flight.ranks = None
-        flight.queued_s += state.now - flight.ready_s
-        instance.flights[flight.id] = flight
+        flight.queued_s += now - flight.ready_s
+        here[flight.id] = flight
         leader = flight.leader
         assert leader is not None
-        move(leader, "starting", state.now)
+        move(leader, "starting", now)
         if leader.fragment.plan.timed:  # else a member allows any time
             flight.timeout_s = longest_timeout_s(flight)
-            set_timer(state, flight, state.now + flight.timeout_s)
+            set_timer(state, flight, now + flight.timeout_s)
         items.append(work_item(flight))
     state.out.append(StartBatch(instance.id, tuple(items), state.reason))
 
@@ -151,6 +150,14 @@ def work_item(flight: Flight) -> WorkItem:
     """The flight's next attempt as an engine gets it."""
     payload = flight.payload
     assert payload is not None
+    subscribers: list[Subscriber] = []
+    itemise = itemise_texts = False
+    for node in flight.members.values():
+        fragment, position = node.fragment, node.position
+        if fragment.stream and flights.listens(node):
+            subscribers.append(flights.subscriber(node))
+        itemise = itemise or fragment.plan.itemised[position]
+        itemise_texts = itemise_texts or fragment.plan.texts[position]
     return WorkItem(
         flight.id,
         flight.attempt,
@@ -165,15 +172,10 @@ def work_item(flight: Flight) -> WorkItem:
         payload.items,
         payload.item,
         payload.skipped,
-        tuple(
-            [
-                flights.subscriber(node)
-                for node in flight.members.values()
-                if node.fragment.stream and flights.listens(node)
-            ]
-        ),
-        any(n.fragment.plan.itemised[n.position] for n in flight.members.values()),
+        tuple(subscribers),
+        itemise,
         payload.shared,
+        itemise_texts,
     )
 
 

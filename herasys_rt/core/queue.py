@@ -34,7 +34,10 @@ class Queue:
     def push(self, flight: int, rank: Rank, tenant: str) -> None:
         """Add a flight; one with a priority is of a favoured tenant."""
         self._tenants[flight] = tenant
-        self.update(flight, rank)
+        if self._favoured:
+            self.update(flight, rank)
+        else:
+            self._places.push(flight, rank)
 
     def update(self, flight: int, rank: Rank) -> None:
         """Give a flight that is here another rank."""
@@ -57,9 +60,9 @@ class Queue:
     def serve(self, flight: int, stood: int, at: Queue) -> None:
         """Take a flight out for the place at which ``stood`` stands in queue ``at``, which
         moves to the place that the flight leaves."""
-        left = self._places.rank(flight)
+        left = self._places.rank(flight) if stood != flight else None
         self.remove(flight)
-        if stood != flight:
+        if left is not None:
             at._places.push(stood, left)
 
     def place(self) -> Entry | None:
@@ -69,7 +72,11 @@ class Queue:
     def first(self) -> Entry | None:
         """What goes next; None when empty."""
         place = self._places.first()
-        if place is None or not self._favoured:
+        return self.taker(place) if place is not None else None
+
+    def taker(self, place: Entry) -> Entry:
+        """What takes a place here, which comes up now."""
+        if not self._favoured:
             return place
         return self.first_of(self._tenants[place[3]]) or place
 

@@ -47,33 +47,34 @@ def _record(
     spec = node.fragment.plan.spec.nodes[node.position]
     name = spec.id if node.element < 0 else node.id
     totals, result, node_state = state.totals, node.result, node.state
+    fused_into, reused = node.fused_into, node.reused
     counts = state.savings.of(spec.operator, node.run.tenant)
     counts.seen += 1
     instance, meta, queued_s, run_s, attempts = "", b"", 0.0, 0.0, 0
     if result is not None:
         meta = result.meta
-        if not node.reused:
+        if not reused:
             instance = result.instance
-            if not node.fused_into:
+            if not fused_into:
                 queued_s, run_s = result.queued_s, result.run_s
                 attempts = result.attempts
+        if (reused or fused_into) and node_state == "succeeded":
+            counts.spare(result)
     if node_state == "cancelled":
         totals.cancelled += 1
     elif node_state == "skipped":
         totals.skipped += 1
-    elif node.reused:
+    elif reused:
         totals.reused += 1
         counts.reused += 1
-    elif node.fused_into:
+    elif fused_into:
         totals.fused += 1
         counts.joined += 1
     else:
         totals.executed += 1
         counts.executed += 1
-    totals.failed += node_state == "failed"
-    shared = node.reused or node.fused_into
-    if shared and result is not None and node_state == "succeeded":
-        counts.spare(result)
+    if node_state == "failed":
+        totals.failed += 1
     return NodeRecord(
         name,
         spec.operator,
@@ -81,8 +82,8 @@ def _record(
         instance,
         queued_s,
         run_s,
-        node.fused_into,
-        node.reused,
+        fused_into,
+        reused,
         attempts,
         meta,
         fragment,

@@ -8,13 +8,16 @@ nothing was purged in between and every collection is as it was. A purge moves t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from herasys_rt.core import borrowing, flights
 from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.events import CachePurged, Hint
 from herasys_rt.core.fusion import Key, Owner, Result
 from herasys_rt.core.state import FOREVER, Flight, Fragment, Payload, State, open_fragments
+
+T = TypeVar("T")
 
 
 def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
@@ -43,7 +46,7 @@ def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
         )
         owner = Owner(nodes[hint.node].operator, hint.tenant)
         size = hint.value.size + len(hint.meta)
-        if table.store([(key, result)], hint.value, size, state.now, owner) is not None:
+        if table.store({key: result}, hint.value, size, state.now, owner) is not None:
             table.hints_taken += 1
 
 
@@ -104,14 +107,13 @@ def purge(state: State, event: CachePurged) -> None:
         ):
             _conceal(state, flight)
     for fragment in open_fragments(state):
-        tenant = fragment.run.tenant
-        fragment.keys = [
-            None if key is None or chosen(key, tenant) else key for key in fragment.keys
-        ]
         for node in fragment.counted():
             if node.entry in gone and node.result is not None:
                 node.result.exact = False
                 flights.doubt(state, node)
+        tenant, positions = fragment.run.tenant, range(len(fragment.plan.pure))
+        picked = {at for at in positions if chosen(_name_of(fragment, at), tenant)}
+        _unname(fragment, picked | (fragment.doubted or set()))
     if state.config.reuse_store:
         state.out.append(
             DropKept(
@@ -167,10 +169,16 @@ def owner_of(state: State, flight: Flight) -> Owner:
     return Owner(node.operator, payload.tenant)
 
 
-def ttl_s(state: State, flight: Flight) -> float:
-    """For how long a flight's result may be reused: what its node says, else its verb."""
-    own = flight.options.cache_ttl_s
-    return state.config.reuse_ttl_s.get(flight.verb, FOREVER) if own is None else own
+def lasts_s(state: State, flight: Flight) -> float:
+    """When a flight's result that comes now stops being reusable, whatever its inputs were
+    made of: after what its node says, else its verb, or with the first of the items that
+    it has borrowed."""
+    payload, ttl_s = flight.payload, flight.options.cache_ttl_s
+    assert payload is not None
+    if ttl_s is None:
+        ttl_s = state.config.reuse_ttl_s.get(flight.verb, FOREVER)
+    own_s = state.now + ttl_s
+    return own_s if own_s < payload.lasts_s else payload.lasts_s
 
 
 def _conceal(state: State, flight: Flight) -> None:
@@ -183,6 +191,27 @@ def _conceal(state: State, flight: Flight) -> None:
         claim.key, claim.exact = None, False
     for node in flight.members.values():
         flights.doubt(state, node)
+        _unname(node.fragment, {node.position})
+
+
+def _name_of(fragment: Fragment, position: int) -> Key:
+    """The structural key of a node that begins later, as far as there is one; those in
+    flights have their keys there."""
+    key = fragment.keys[position] if fragment.keys else None
+    revisions = fragment.revisions[position] if fragment.revisions else ()
+    return key if key is not None else (b"", revisions)
+
+
+def _unname(fragment: Fragment, positions: set[int]) -> None:
+    """What these nodes still compute is found by nobody: neither by structure nor by value
+    nor item by item."""
+
+    def without(names: Sequence[T], nothing: T) -> Sequence[T]:
+        return [nothing if at in positions else name for at, name in enumerate(names)]
+
+    fragment.keys = without(fragment.keys, None)
+    fragment.seeds = without(fragment.seeds, b"")
+    fragment.item_seeds = without(fragment.item_seeds, b"")
 
 
 def _is_picked(flight: Flight, chosen: Callable[[Key, str], bool]) -> bool:

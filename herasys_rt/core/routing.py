@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from herasys_rt.core import flights, flow, relatives
 from herasys_rt.core.conditions import Verdict, judge
 from herasys_rt.core.events import NodesRevealed, RunSubmitted
-from herasys_rt.core.fusion import Key, Revisions
+from herasys_rt.core.fusion import Key, Listed, Revisions
 from herasys_rt.core.plan import Plan
 from herasys_rt.core.state import Fragment, Node, State
 from herasys_rt.core.transitions import move
@@ -18,7 +18,7 @@ def keys_of(
 ) -> tuple[Sequence[Key | None], Sequence[Revisions]]:
     """Each node's fusion key, None where it may not fuse, and the revisions its inputs'
     keys name (needed where a plan is not flat)."""
-    count = len(plan.pure)
+    count = len(plan.keyed)
     signatures, collections = event.signatures, event.collections
     revisions: Sequence[Revisions] = ((),) * count
     if (
@@ -27,16 +27,11 @@ def keys_of(
         or (collections and len(collections) != count)
     ):
         return (None,) * count, revisions
-    known = state.revisions
     if collections:
-        revisions = [
-            tuple([(n, known.get(n, 0)) for n in sorted(set(names))]) if names else ()
-            for names in collections
-        ]
-    pure, region = plan.pure, plan.region
+        revisions = [state.revisions_of(names) for names in collections]
     keys: list[Key | None] = [
-        (signature, revisions[i]) if signature and pure[i] and region[i] < 0 else None
-        for i, signature in enumerate(signatures)
+        (signature, its) if signature and keyed else None
+        for signature, its, keyed in zip(signatures, revisions, plan.keyed, strict=True)
     ]
     return keys, revisions
 
@@ -63,8 +58,9 @@ def route(state: State, fragment: Fragment) -> None:
     node whose conditions are open, and a template, is needed like any other, and waits.
     """
     nodes, plan, keys = fragment.nodes, fragment.plan, fragment.keys
-    table = state.table
-    if not plan.flat:
+    table, live = state.table, state.table.live
+    flat, root, reuses = plan.flat, plan.root, plan.reuses
+    if not flat:
         _judge_all(state, fragment)
     own: list[Node] = []
     needy = bytearray(len(nodes))
@@ -72,9 +68,11 @@ def route(state: State, fragment: Fragment) -> None:
         node, key = nodes[position], keys[position]
         if node.state == "skipped":
             continue
-        wanted = plan.root[position] or _wanted(fragment, position, needy)
-        waits = not plan.flat and (node.needs is None or plan.region[position] >= 0)
-        listed = None if waits or key is None else flow.completed(state, node, key)
+        wanted = root[position] or _wanted(fragment, position, needy)
+        waits = not flat and (node.needs is None or plan.region[position] >= 0)
+        listed: Listed | None = None
+        if key is not None and reuses[position] and not waits:
+            listed = table.result(key, state.now)
         if listed is not None:
             flow.take(state, node, listed.entry, listed.result)
             node.told = True
@@ -82,22 +80,21 @@ def route(state: State, fragment: Fragment) -> None:
             move(node, "skipped", state.now)
         elif waits:
             needy[position] = True
-        elif key is not None and (flight := table.live.get(key)) is not None:
+        elif key is not None and (flight := live.get(key)) is not None:
             flights.join(state, flight, node, key)
             needy[position] = flight.payload is None
         else:
             needy[position] = True
             own.append(node)
+    assert plan.pools is not None
     for node in reversed(own):
         key = keys[node.position]
-        twin = table.live.get(key) if key is not None else None
-        if twin is not None and key is not None:
-            flights.join(state, twin, node, key)
+        if key is not None and (flight := live.get(key)) is not None:
+            flights.join(state, flight, node, key)
         else:
-            assert plan.pools is not None
             flights.launch(state, node, key, plan.pools[node.position])
     _feed_first(state, fragment)
-    if not plan.flat:
+    if not flat:
         _consider_all(state, fragment)
 
 

@@ -22,6 +22,7 @@ from herasys_rt.core.state import (
 from herasys_rt.core.timers import set_deadline
 from herasys_rt.core.values import Fact
 from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.hashing import HASHES
 from herasys_rt.graph.spec import WorkflowSpec
 
 _SWEEPS = 8
@@ -40,7 +41,7 @@ def register(state: State, spec: WorkflowSpec) -> None:
     if fault is not None:
         ends.remember(state, state.unusable, spec.id, fault)
         return
-    state.plans[spec.id] = plan_of(spec)
+    state.plans[spec.id] = plan_of(spec, HASHES[state.config.hashing])
     most = state.config.remembered_specs
     if len(state.plans) > max(most, state.plans_kept + most // _SWEEPS):
         _forget_plans(state, spec.id)
@@ -152,19 +153,16 @@ def open_fragment(
         stream=event.stream,
         facts=event.facts,
         parents=parents,
+        size=plan.size,
+        open=plan.roots,
     )
     if len(event.kv_tokens) == len(plan.asks):
         fragment.kv_tokens = event.kv_tokens
     if plan.flat:
-        asks = plan.asks
-        fragment.nodes = [
-            Node(run, fragment, position, asks[position]) for position in range(len(asks))
-        ]
-        fragment.size = len(asks)
+        asks = enumerate(plan.asks)
+        fragment.nodes = [Node(run, fragment, position, above) for position, above in asks]
     else:
         fragment.nodes = _nodes(run, fragment, plan)
-        fragment.size = sum(area < 0 for area in plan.region)
-    fragment.open = sum(plan.root)
     run.fragments[number] = fragment
     run.size += fragment.size
     state.ledger.acquire(fragment.inputs)

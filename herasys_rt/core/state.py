@@ -24,6 +24,7 @@ from herasys_rt.core.totals import Totals
 from herasys_rt.core.transitions import NodeState
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.hashing import HashName
 from herasys_rt.graph.spec import NodeOptions
 
 RunStatus = Literal["running", "succeeded", "failed", "cancelled"]
@@ -40,6 +41,9 @@ FlightState = Literal[
 
 FOREVER = math.inf
 
+_NAMED = 1_024
+"""So many combinations of collections have their revisions at hand."""
+
 
 class KernelConfig(msgspec.Struct, frozen=True):
     """The kernel's bounds.
@@ -51,7 +55,8 @@ class KernelConfig(msgspec.Struct, frozen=True):
     or cancelling them again does nothing. Of the workflows that nothing at work needs, the
     ``remembered_specs`` used last are kept. A run has at most ``max_run_nodes`` nodes, the
     elements of its regions and all of an agent's fragments included. ``reuse_store`` says
-    that a store wants to hear of results and purges.
+    that a store wants to hear of results and purges. ``hashing`` names the values that the
+    kernel is told of.
     """
 
     fusion: bool = True
@@ -65,18 +70,10 @@ class KernelConfig(msgspec.Struct, frozen=True):
     remembered_specs: int = 4_096
     max_run_nodes: int = 100_000
     reuse_store: bool = False
+    hashing: HashName = "sha256"
 
 
-def _story() -> list[tuple[float, NodeState]]:
-    return []  # several times faster than calling the generic alias
-
-
-def _members() -> dict[int, Node]:
-    return {}
-
-
-@dataclass(slots=True, eq=False)
-class Run:
+class Run(msgspec.Struct, eq=False):
     """A run being executed: ``seq`` is its place in the order of arrival, ``fragments``
     are its open pieces by number, ``size`` counts the nodes of all of them so far.
     ``labels`` are carried for whoever reads records; nothing is decided by them.
@@ -94,9 +91,9 @@ class Run:
     seq: int
     deadline_s: float | None = None
     agent: Agent | None = None
-    labels: dict[str, str] = field(default_factory=dict[str, str])
+    labels: dict[str, str] = {}
     size: int = 0
-    fragments: dict[int, Fragment] = field(default_factory=dict[int, "Fragment"])
+    fragments: dict[int, Fragment] = {}
     progress: Progress | None = None
     """Kept where the ordering asks for it."""
 
@@ -114,8 +111,7 @@ class Agent:
     early: OrderedDict[int, str] = field(default_factory=OrderedDict[int, str])
 
 
-@dataclass(slots=True, eq=False)
-class Fragment:
+class Fragment(msgspec.Struct, eq=False):
     """A piece of a run's graph: one plan with its inputs.
 
     ``nodes`` stand by position; those of regions are `Template`s. ``size`` counts the
@@ -141,7 +137,7 @@ class Fragment:
     seeds: Sequence[bytes] = ()
     own_collections: Sequence[tuple[str, ...]] = ()
     item_seeds: Sequence[bytes] = ()
-    nodes: list[Node] = field(default_factory=list["Node"])
+    nodes: list[Node] = []
     size: int = 0
     open: int = 0
     active: bool = True
@@ -186,7 +182,7 @@ class Node(msgspec.Struct, eq=False):
     fused_into: str = ""
     reused: bool = False
     told: bool = False
-    story: list[tuple[float, NodeState]] = msgspec.field(default_factory=_story)
+    story: list[tuple[float, NodeState]] = []
 
     @property
     def id(self) -> str:
@@ -207,13 +203,12 @@ class Template(Node):
     counted nowhere: it succeeds with its last element, and is skipped when one of them
     is. ``elements`` are there once ``expanded``; ``left`` of them have not ended."""
 
-    elements: list[Node] = msgspec.field(default_factory=list[Node])
+    elements: list[Node] = []
     expanded: bool = False
     left: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class Ending:
+class Ending(msgspec.Struct, eq=False):
     """A fragment that is about to end: ``error`` None means successfully."""
 
     fragment: Fragment
@@ -221,7 +216,7 @@ class Ending:
     failed_node: str = ""
 
 
-class Payload(msgspec.Struct, eq=False):
+class Payload(msgspec.Struct, eq=False, gc=False):
     """What an engine needs to execute a flight, captured when its inputs were complete.
 
     ``exact`` and ``expires_s`` are inherited from the upstream results; ``placed`` are
@@ -284,7 +279,7 @@ class Flight(msgspec.Struct, eq=False):
     state: FlightState = "waiting"
     timed: bool = False
     timeout_s: float = FOREVER
-    members: dict[int, Node] = msgspec.field(default_factory=_members)
+    members: dict[int, Node] = {}
     seats: int = 0
     attempt: int = 1
     tries: int = 0
@@ -325,6 +320,7 @@ class State:
 
     ``plans`` are the known workflows, the one used last standing last; ``plans_kept`` is
     how many stayed when some were forgotten last.
+    ``named_revisions`` are what `revisions_of` gave since a collection has moved.
     ``due`` orders by time what waits for a time: flights by their ids, the deadlines of
     runs by ``-1 - seq`` (found in ``deadlines``); ``wake_s`` is when the driver was asked
     to wake the kernel, ``due_moved`` that it may have to be asked again. ``out``,
@@ -350,6 +346,9 @@ class State:
     clients: dict[str, dict[str, Run]] = field(default_factory=dict[str, dict[str, Run]])
     flights: dict[int, Flight] = field(default_factory=dict[int, Flight])
     revisions: dict[str, int] = field(default_factory=dict[str, int])
+    named_revisions: dict[tuple[str, ...], Revisions] = field(
+        default_factory=dict[tuple[str, ...], Revisions]
+    )
     ended: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
     unusable: OrderedDict[str, ErrorInfo] = field(
         default_factory=OrderedDict[str, ErrorInfo]
@@ -371,6 +370,19 @@ class State:
     endings: list[Ending] = field(default_factory=list[Ending])
     agenda: list[Flight] = field(default_factory=list[Flight])
     dirty: dict[str, Pool] = field(default_factory=dict[str, Pool])
+
+    def revisions_of(self, names: tuple[str, ...]) -> Revisions:
+        """The collections of these names by name, each once, with their revisions now."""
+        if not names:
+            return ()
+        found = self.named_revisions.get(names)
+        if found is None:
+            known = self.revisions
+            found = tuple([(name, known.get(name, 0)) for name in sorted(set(names))])
+            if len(self.named_revisions) >= _NAMED:
+                self.named_revisions.clear()
+            self.named_revisions[names] = found
+        return found
 
 
 def new_state(

@@ -25,8 +25,8 @@ def value_key_of(state: State, feeder: Node, flight: Flight) -> Key | None:
     None where nothing may fuse, nobody knows the element's item, or the structural key is
     made of content already: outside of regions, without parents.
     """
-    fragment, position = feeder.fragment, feeder.position
-    seeds, plan, payload = fragment.seeds, fragment.plan, flight.payload
+    fragment, position, payload = feeder.fragment, feeder.position, flight.payload
+    seeds, plan = fragment.seeds, fragment.plan
     if not seeds or payload is None or not plan.pure[position]:
         return None
     seed = seeds[position]
@@ -46,12 +46,8 @@ def value_key_of(state: State, feeder: Node, flight: Flight) -> Key | None:
     elif len(parts) == 2 and flight.key is not None:
         return None
     own = fragment.own_collections
-    names = own[position] if own else ()
-    digest = sha256(b"".join(parts)).digest()
-    if not names:
-        return digest, ()
-    known = state.revisions
-    return digest, tuple([(n, known.get(n, 0)) for n in sorted(set(names))])
+    revisions = state.revisions_of(own[position]) if own else ()
+    return sha256(b"".join(parts)).digest(), revisions
 
 
 def _add_branched(parts: list[bytes], takes: tuple[int, ...], payload: Payload) -> None:

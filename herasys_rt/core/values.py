@@ -13,7 +13,7 @@ INLINE_LIMIT_BYTES = 64 * 1024
 """Up to here a value travels inside messages; beyond it lives in the object store."""
 
 
-class Value(msgspec.Struct, frozen=True):
+class Value(msgspec.Struct, frozen=True, gc=False):
     """A produced value, opaque to the kernel.
 
     ``digest`` names the value: it is of the encoded bytes, with the hash that the runtime
@@ -22,7 +22,8 @@ class Value(msgspec.Struct, frozen=True):
     name that the scheduler owns) is set. Two facts of the content are told by whoever made
     the value, because decisions need them: ``truth`` and ``length``, as
     `graph.facts.fact_of` says. ``items`` are the digests of a list's items
-    (`graph.facts.items_of`), told only where somebody looks for equal items.
+    (`graph.facts.items_of`) and ``texts`` those of its records' texts
+    (`graph.facts.text_items_of`), told only where somebody looks for equal ones.
     """
 
     digest: bytes
@@ -32,7 +33,8 @@ class Value(msgspec.Struct, frozen=True):
     truth: bool = True
     length: int = -1
     items: tuple[bytes, ...] = ()
+    texts: tuple[bytes, ...] = ()
 
     def bare(self) -> Value:
         """The value for whoever only reads it: without the digests of its items."""
-        return replace(self, items=()) if self.items else self
+        return replace(self, items=(), texts=()) if self.items or self.texts else self

@@ -27,14 +27,18 @@ class Work(msgspec.Struct, frozen=True):
 
 
 def work_of(
-    node: NodeSpec, inputs: Mapping[str, Any], output_tokens: float = math.inf
+    node: NodeSpec,
+    inputs: Mapping[str, Any],
+    output_tokens: float = math.inf,
+    outputs: Mapping[str, Any] | None = None,
 ) -> Work:
     """The work of a node, as far as its arguments and the run's inputs tell.
 
     ``output_tokens`` is what is expected of a language model, within the node's
-    max_tokens. Sizes that are not known yet count as `graph.estimates` says.
+    max_tokens; ``outputs`` are those of other nodes by id, or their sizes, where known.
+    Sizes that are not known yet count as `graph.estimates` says.
     """
-    asked = workload(node, inputs)
+    asked = workload(node, inputs, outputs)
     if node.verb.startswith("llm."):
         expected = min(output_tokens, asked.output_tokens)
         return Work(prompt_tokens=round(asked.prompt_tokens), output_tokens=round(expected))

@@ -15,6 +15,7 @@ from herasys_rt.dsl.control import (
     map_over,
     more_than,
     negate,
+    texts_of,
     when,
 )
 from herasys_rt.dsl.mermaid import to_mermaid
@@ -64,6 +65,7 @@ __all__ = [
     "param",
     "python_operator",
     "retry",
+    "texts_of",
     "to_mermaid",
     "tool",
     "when",

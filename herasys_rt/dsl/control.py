@@ -161,6 +161,11 @@ def flatten(lists: Any) -> Any:
     return _express("flatten", items=lists)
 
 
+def texts_of(records: Any) -> Any:
+    """The texts of chunks or documents as a list."""
+    return _express("texts_of", items=records)
+
+
 def as_text(value: Any) -> Any:
     """A value as prompts show it: chunks as passages, texts one a line, else JSON."""
     return _express("text", value=value)

@@ -20,6 +20,8 @@ from herasys_rt.errors import NodeError
 Offsets = Callable[[str], Sequence[tuple[int, int]]]
 """Text -> (start, end) of each token in characters, in order, no special tokens."""
 
+_SECTION = re.compile(r"^(?=#{1,6}[^\S\n]+\S)|\f", re.MULTILINE)
+"""Before a Markdown heading; a form feed begins what follows it."""
 _PARAGRAPH = re.compile(r"\n[^\S\n]*(?=\n)")
 _SENTENCE = re.compile(
     r"[.!?\u2026][\"'\u201d\u2019)\]]*(?=\s)"
@@ -41,12 +43,16 @@ def chunk_document(
 
     Chunks are dicts ``{id, text, source, index, metadata}`` of at most ``max_tokens``:
     ``id`` is ``<document id>#<index>``, ``source`` the document's ``source`` or else its
-    id. A chunk's text is an
-    exact slice of the document's cleaned text (`documents.clean_text`) without the blanks
-    around it; together the chunks hold everything but blanks. Neighbours share up to
-    ``overlap`` tokens. Cuts prefer ends of paragraphs, then of sentences, then of words,
-    and never fall inside a character as a reader sees it (a grapheme), unless one alone
-    exceeds ``max_tokens``: then between its code points. A blank document gives none.
+    id. A chunk's text is an exact slice of the document's cleaned text
+    (`documents.clean_text`) without the blanks around it; together the chunks hold
+    everything but blanks. Neighbours share up to ``overlap`` tokens.
+
+    A text that fits stays whole. In others the first heading that leaves a quarter of
+    ``max_tokens`` before it begins a chunk, without overlap: so a section is cut alike
+    whatever stands before it, and documents with equal sections have equal chunks. Else
+    cuts prefer ends of paragraphs, then of sentences, then of words. They never fall
+    inside a character as a reader sees it (a grapheme), unless one alone exceeds
+    ``max_tokens``: then between its code points. A blank document gives none.
     Errors: `NodeError` (``invalid_chunking``) for numbers that cannot work.
     """
     check_sizes(max_tokens, overlap)
@@ -80,7 +86,9 @@ def cut(
     """The (start, end) slices that `chunk_document` makes of a cleaned text."""
     marks = _Marks.of(text, offsets)
     spans: list[tuple[int, int]] = []
-    start = covered = 0
+    start = covered = marks.skip_blanks(0)
+    if start < len(text) and len(marks.starts) <= max_tokens:
+        return [(start, marks.drop_blanks(start, len(text)))]
     while covered < len(text):
         start = marks.skip_blanks(start)
         if start >= len(text):
@@ -150,6 +158,7 @@ class _Marks:
 
     text: str
     starts: list[int]
+    sections: list[int]
     paragraphs: list[int]
     sentences: list[int]
     words: list[int]
@@ -167,6 +176,7 @@ class _Marks:
         return cls(
             text=text,
             starts=sorted(start for start, _ in offsets(text)),
+            sections=ends(_SECTION),
             paragraphs=ends(_PARAGRAPH),
             sentences=ends(_SENTENCE),
             words=ends(_WORD),
@@ -181,10 +191,14 @@ class _Marks:
     def best_end(self, start: int, budget: int) -> int:
         """The best cut after ``start`` within ``budget`` tokens of the whole text.
 
-        The best kind of boundary that fills at least half of the budget wins, the last of
-        its kind; words need fill nothing; failing all, the last grapheme that fits, or one.
+        The first section that begins after a quarter of the budget, else the best kind of
+        boundary that fills at least half of it, the last of its kind; words need fill
+        nothing; failing all, the last grapheme that fits, or one.
         """
         first = bisect.bisect_left(self.starts, start)
+        section = self._section(first, start, budget)
+        if section is not None:
+            return section
         if first + budget >= len(self.starts):
             return len(self.text)
         limit = self.starts[first + budget]
@@ -200,14 +214,28 @@ class _Marks:
         floor = self._grapheme(limit, back=True)
         return floor if floor > start else self._grapheme(start + 1, back=False)
 
+    def _section(self, first: int, start: int, budget: int) -> int | None:
+        """The first section that begins within ``budget`` tokens from ``start``, the token
+        ``first``, and after a quarter of them."""
+        quarter = first + max(budget // 4 - 1, 0)
+        if quarter >= len(self.starts):
+            return None
+        place = bisect.bisect_right(self.sections, max(self.starts[quarter], start))
+        if place == len(self.sections):
+            return None
+        section = self.sections[place]
+        fits = bisect.bisect_left(self.starts, section) - first <= budget
+        return section if fits else None
+
     def overlap_start(self, start: int, end: int, overlap: int) -> int:
         """Where the next chunk begins: up to ``overlap`` tokens before ``end``.
 
         The first sentence in that stretch, else the first word, else ``end`` itself:
-        half a word or sentence repeated helps nobody.
+        half a word or sentence repeated helps nobody, nor does the end of another section.
         """
         last = bisect.bisect_left(self.starts, end)
-        if overlap == 0 or last == 0:
+        place = bisect.bisect_left(self.sections, end)
+        if overlap == 0 or last == 0 or self.sections[place : place + 1] == [end]:
             return end
         earliest = max(self.starts[max(0, last - overlap)], start + 1)
         for places in (self.sentences, self.words):

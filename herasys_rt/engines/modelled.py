@@ -259,14 +259,6 @@ class ModelledEngine:
         )
 
     def _embed(self, args: dict[str, Any]) -> Outcome:
-        if "documents" in args:
-            chunks = [
-                {"id": f"{d['id']}#0", "source": d["id"], "text": d["text"]}
-                for d in args["documents"]
-            ]
-            vectors = self._vectors([chunk["text"] for chunk in chunks])
-            value: Any = {"chunks": chunks, "vectors": vectors}
-            return Outcome(value=value, usage={"items": len(chunks)})
         text = args["text"]
         if isinstance(text, str):
             return Outcome(value=self._vectors([text])[0], usage={"items": 1})

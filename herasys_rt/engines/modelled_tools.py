@@ -1,4 +1,4 @@
-"""What the modelled engine gives for the verbs of search and python pools.
+"""What the modelled engine gives for the verbs of search and python pools, and for chunks.
 
 Deterministic values of the right type that depend on the arguments alone; nothing is
 asked and no user code runs.
@@ -50,11 +50,30 @@ def _call(args: Mapping[str, Any]) -> Outcome:
 
 
 def _chunk(args: Mapping[str, Any]) -> Outcome:
-    words, size = args["text"].split(), args.get("max_tokens") or 200
+    documents = args.get("documents")
+    if documents is None:
+        texts = _pieces(args["text"], args)
+        return Outcome(value=texts, usage={"items": 1, "chunks": len(texts)})
+    chunks = [
+        {
+            "id": f"{document['id']}#{index}",
+            "text": text,
+            "source": document.get("source") or document["id"],
+            "index": index,
+            "metadata": dict(document.get("metadata") or {}),
+        }
+        for document in documents
+        for index, text in enumerate(_pieces(document["text"], args))
+    ]
+    usage = {"items": len(documents), "chunks": len(chunks)}
+    return Outcome(value=chunks, usage=usage)
+
+
+def _pieces(text: str, args: Mapping[str, Any]) -> list[str]:
+    """A text in pieces; each word is a token."""
+    words, size = text.split(), args.get("max_tokens") or 200
     step = max(1, size - (args.get("overlap") or 0))
-    starts = range(0, len(words), step)
-    texts = [" ".join(words[at : at + size]) for at in starts]
-    return Outcome(value=texts, usage={"items": 1, "chunks": len(texts)})
+    return [" ".join(words[at : at + size]) for at in range(0, len(words), step)]
 
 
 def _value(args: Mapping[str, Any]) -> Outcome:

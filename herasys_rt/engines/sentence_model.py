@@ -87,7 +87,11 @@ def prefixes(
     }
 
 
-def fingerprint(model: str, engine: str, dtype: str, used: dict[str, str]) -> str:
-    """One name for everything that decides a vector: files, engine, dtype, prefixes."""
+def fingerprint(
+    model: str, engine: str, dtype: str, used: dict[str, str], max_tokens: int
+) -> str:
+    """One name for everything that decides a vector: files, engine, dtype, prefixes, and
+    where a longer text is cut."""
     joined = "\0".join([used["query"], used["document"]]).encode()
-    return f"{model}/{engine}/{dtype}/{hashlib.sha256(joined).hexdigest()[:16]}"
+    digest = hashlib.sha256(joined).hexdigest()[:16]
+    return f"{model}/{engine}/{dtype}/{digest}/{max_tokens}"

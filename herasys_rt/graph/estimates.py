@@ -74,8 +74,8 @@ class Estimate(msgspec.Struct, frozen=True):
     ``cost_key`` names the measured curve of seconds over work. ``unit`` is ``tokens``,
     ``items`` or ``calls``. Work is the size of the texts ``sizes``; where a list ``each``
     is named, they meet every item of it. ``cut`` names the parameters (tokens of a piece,
-    tokens that neighbours share) by which texts are cut into the items that count.
-    ``splits`` cut a node over data: that one of them whose port the node has.
+    tokens that neighbours share) by which these texts are cut into the items of the
+    output. ``splits`` cut a node over data: that one of them whose port the node has.
 
     A language model's node ``reads_prompt`` instead, whose known head
     (`graph.prompts.prompt_head`) may be prefilled early, and writes at most
@@ -123,9 +123,8 @@ ESTIMATES: Mapping[str, Estimate] = {
     "embed": Estimate(
         "embed",
         "tokens",
-        sizes=("text", "documents"),
-        cut=("chunk_tokens", "overlap"),
-        splits=(Split("text", "concat"), Split("documents", "concat")),
+        sizes=("text",),
+        splits=(Split("text", "concat"),),
     ),
     "rerank": Estimate(
         "rerank",
@@ -141,7 +140,13 @@ ESTIMATES: Mapping[str, Estimate] = {
     "pg.delete": Estimate("pg.delete"),
     "http.search": Estimate("http.search"),
     "python.call": Estimate("python.call"),
-    "text.chunk": Estimate("text.chunk", "tokens", sizes=("text",)),
+    "text.chunk": Estimate(
+        "text.chunk",
+        "tokens",
+        sizes=("text", "documents"),
+        cut=("max_tokens", "overlap"),
+        splits=(Split("documents", "concat"),),
+    ),
 }
 """By verb. An unknown verb costs one call of itself."""
 
@@ -171,8 +176,6 @@ def workload(
     if how.each:
         met = known.size(how.each)
         tokens, items = tokens * met.items + met.tokens, met.items
-    elif how.cut is not None and how.cut[0] in node.args:
-        tokens, items = known.pieces(Size(tokens, items), how.cut)
     amount = {"tokens": tokens, "items": items}.get(how.unit, 1.0)
     split = split_of(node.ports, how)
     parts = 1.0 if split is None else known.size(split.port).items
@@ -183,6 +186,22 @@ def workload(
         items=math.ceil(items),
         parts=max(1, math.ceil(parts)),
     )
+
+
+def output_size(
+    node: NodeSpec,
+    inputs: Mapping[str, Any] | None = None,
+    outputs: Mapping[str, Any] | None = None,
+) -> Size | None:
+    """The size of what a node gives, where that follows from its arguments: of texts that
+    are cut, the pieces. None elsewhere."""
+    how = ESTIMATES.get(node.verb)
+    if how is None or how.cut is None:
+        return None
+    known = _Known(node, inputs or {}, outputs or {}, UNKNOWN_TEXT)
+    given = [known.size(name) for name in how.sizes if name in node.args]
+    whole = Size(sum(size.tokens for size in given), sum(size.items for size in given))
+    return known.pieces(whole, how.cut)
 
 
 def split_of(ports: Iterable[Port], estimate: Estimate) -> Split | None:
@@ -276,12 +295,12 @@ class _Known:
                 found += self.size(VAR + name).tokens if name else _tokens(literal)
         return found
 
-    def pieces(self, whole: Size, cut: tuple[str, str]) -> tuple[float, float]:
-        """Tokens and count of the pieces that texts are cut into."""
+    def pieces(self, whole: Size, cut: tuple[str, str]) -> Size:
+        """The size of the pieces that texts are cut into."""
         length, shared = (self.number(name, 0.0) for name in cut)
         step = max(1.0, length - shared)
         extra = max(0, math.ceil(whole.tokens / step) - math.ceil(whole.items))
-        return whole.tokens + extra * shared, whole.items + extra
+        return Size(whole.tokens + extra * shared, whole.items + extra)
 
     def _size(self, arg: Arg, unknown: Size) -> Size:
         match arg:
@@ -291,6 +310,10 @@ class _Known:
             case ChoiceRef(_, then, otherwise):
                 sides = (self._size(side, unknown) for side in (then, otherwise))
                 return max(sides, key=lambda size: size.tokens)
+            case Expr("texts_of", {"items": records}):
+                return self._size(records, unknown)
+            case Expr("record", {"chunks": chunks}):
+                return self._size(chunks, unknown)
             case Expr(function, parts) if function in _MADE_OF:
                 made = (self._size(part, UNKNOWN_TEXT) for part in parts.values())
                 return Size(sum(size.tokens for size in made))

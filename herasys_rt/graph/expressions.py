@@ -39,7 +39,7 @@ from herasys_rt.graph.spec import (
     NodeRef,
 )
 from herasys_rt.graph.template import TemplateError, template_parts
-from herasys_rt.graph.text import lines_of, text_of
+from herasys_rt.graph.text import lines_of, text_of, texts_of
 from herasys_rt.graph.types import PortType, describe
 
 FORMS = ("choose", "each", "own")
@@ -335,6 +335,14 @@ def _slice(items: Any, start: int | None = None, stop: int | None = None) -> lis
 @_declared(items=LISTS)
 def _flatten(items: Any) -> list[Any]:
     return [x for part in _list("items", items) for x in _list("an item", part)]
+
+
+@_declared(items=LISTS)
+def _texts_of(items: Any) -> list[str]:
+    try:
+        return texts_of(_list("items", items))
+    except ValueError as e:
+        raise ExpressionFault(str(e)) from e
 
 
 @_declared(vectors=LISTS)

@@ -14,19 +14,21 @@ import msgspec
 import numpy as np
 
 from herasys_rt.graph import codec
-from herasys_rt.graph.hashing import SHA256
+from herasys_rt.graph.hashing import SHA256, Hash
 from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.graph.text import texts_of
 
 MAX_ITEMS = 65_536
 """A list longer than this has no digests of its items: they would be too many to carry."""
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """The facts of a run's input; see `fact_of` and `items_of`."""
+    """The facts of a run's input; see `fact_of`, `items_of` and `text_items_of`."""
 
     truth: bool = True
     length: int = -1
     items: tuple[bytes, ...] = ()
+    texts: tuple[bytes, ...] = ()
 
 
 def fact_of(value: Any) -> tuple[bool, int]:
@@ -38,14 +40,25 @@ def fact_of(value: Any) -> tuple[bool, int]:
     return is_true(value), _length(value)
 
 
-def items_of(value: Any) -> tuple[bytes, ...]:
-    """The SHA-256 of each item's canonical encoding; empty for what is no list, for a list
+def items_of(value: Any, hashing: Hash = SHA256) -> tuple[bytes, ...]:
+    """The digest of each item's canonical encoding; empty for what is no list, for a list
     longer than `MAX_ITEMS` and for one with an item that has no canonical encoding."""
     if not 0 < _length(value) <= MAX_ITEMS:
         return ()
     try:
-        return tuple([SHA256.of(item) for item in value])
+        return tuple([hashing.of(item) for item in value])
     except codec.CodecError:
+        return ()
+
+
+def text_items_of(value: Any, hashing: Hash = SHA256) -> tuple[bytes, ...]:
+    """The digest of each record's text, as `items_of` has it for the list of the texts;
+    empty for what is no list of records with texts."""
+    if not 0 < _length(value) <= MAX_ITEMS:
+        return ()
+    try:
+        return items_of(texts_of(value), hashing)
+    except ValueError:
         return ()
 
 
@@ -59,17 +72,24 @@ def is_true(value: Any) -> bool:
 
 
 def facts_of(
-    spec: WorkflowSpec, inputs: Mapping[str, Any], *, items: bool = True
+    spec: WorkflowSpec, inputs: Mapping[str, Any], hashing: Hash | None = None
 ) -> dict[str, Fact]:
     """The facts of the inputs that regions, guards, choices and list ports of ``spec`` ask
-    for; without ``items`` only what decides the run's path.
+    for; without ``hashing``, which names items, only what decides the run's path.
 
     ``inputs`` are checked inputs with defaults filled in.
     """
     facts = {name: Fact(*fact_of(inputs[name])) for name in spec.asked_inputs}
-    for name in spec.itemised_inputs if items else ():
+    if hashing is None:
+        return facts
+    whole, texts = set(spec.itemised_inputs), set(spec.itemised_texts)
+    for name in dict.fromkeys((*spec.itemised_inputs, *spec.itemised_texts)):
         value = inputs[name]
-        facts[name] = Fact(*fact_of(value), items_of(value))
+        facts[name] = Fact(
+            *fact_of(value),
+            items_of(value, hashing) if name in whole else (),
+            text_items_of(value, hashing) if name in texts else (),
+        )
     return facts
 
 

@@ -3,6 +3,12 @@
 SHA-256 is the default: names made with it may meet in one runtime whoever chose the
 values. XXH3 is many times faster and no cryptographic hash: somebody who chooses values
 can make two that collide, so that it is for one tenant that trusts itself.
+
+One rule: a runtime has one hash (``scheduler.fusion_hash``), and all its names of values
+are made with it, whoever makes them: of inputs and outputs, and of the items of a list,
+whether an input, a literal or a node's output has them. So equal values have equal names.
+What the kernel makes of names (keys by value and of items), and what outlives a runtime
+(ids of specs, checks of what is read from disk), is SHA-256 always.
 """
 
 from __future__ import annotations

@@ -93,11 +93,14 @@ def item_fields(
     spec: WorkflowSpec, node: NodeSpec, fingerprint: str, hashing: Hash
 ) -> tuple[Field, ...]:
     """The item pre-image of a node; none, when an item of its output depends on what is
-    only known in the run beside the item of the list: another node, a region's item."""
+    only known in the run beside the item of the list: another node, a region's item, what
+    a collection holds then."""
     rest = {name: arg for name, _, arg in full_args(node) if name != node.list_port}
     known = (Lit, InputRef)
     found = (leaf for arg in rest.values() for leaf in leaves(arg))
-    if node.list_port is None or not all(isinstance(leaf, known) for leaf in found):
+    if node.list_port is None or node.collection is not None:
+        return ()
+    if not all(isinstance(leaf, known) for leaf in found):
         return ()
     return _Writer(spec, node, hashing, "item").fields(fingerprint)
 

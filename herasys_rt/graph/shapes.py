@@ -276,7 +276,10 @@ def _choose(shapes: Mapping[str, Shape], args: Mapping[str, Arg]) -> Shape:
 
 
 def _record(shapes: Mapping[str, Shape], args: Mapping[str, Arg]) -> Shape:
-    arrays = any(shape.type in _ARRAYS for shape in shapes.values())
+    types = {name: shape.type for name, shape in shapes.items()}
+    if types == {"chunks": PortType.CHUNKS, "vectors": PortType.VECTORS}:
+        return Shape(PortType.EMBEDDED)
+    arrays = any(kind in _ARRAYS for kind in types.values())
     return Shape(PortType.ANY if arrays else PortType.JSON)
 
 
@@ -287,6 +290,7 @@ SHAPERS: dict[str, Shaper] = {
     "lines": _always(PortType.TEXTS),
     "parse_json": _always(PortType.JSON),
     "length": _always(PortType.INT),
+    "texts_of": _always(PortType.TEXTS),
     "stack": _always(PortType.VECTORS),
     "field": _field,
     "slice": _slice,

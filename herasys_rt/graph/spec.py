@@ -194,7 +194,8 @@ class NodeSpec(msgspec.Struct, frozen=True):
     names the argument that holds a collection's name when the value depends on that
     collection's content. ``list_port`` names the argument whose list the output is
     aligned with: item i of the output depends on item i of it and on the node's other
-    arguments, and on nothing else. Equal items of different lists may then be shared.
+    arguments, and on nothing else. Equal items of different lists may then be shared; not
+    those of a node with a ``collection``, whose content changes.
     """
 
     id: str
@@ -299,6 +300,12 @@ class WorkflowSpec(msgspec.Struct, frozen=True, dict=True):
             return node.parents
         return tuple(dict.fromkeys((region.items.node, *node.parents)))
 
+    def trust_scope(self, tenant: str) -> str:
+        """Who shares caches below the runtime with a run of ``tenant``, the prefixes of a
+        model among them. Whatever a tenant is called, its scope is that of no other, and
+        none is what is public."""
+        return "public" if self.share == "public" else f"tenant:{tenant}"
+
     @cached_property
     def asked_inputs(self) -> tuple[str, ...]:
         """Names of the inputs whose facts regions, guards and choices ask for, in order."""
@@ -316,6 +323,14 @@ class WorkflowSpec(msgspec.Struct, frozen=True, dict=True):
         lists: list[Arg | None] = [region.items for region in self.regions]
         lists += [node.args.get(node.list_port) for node in self.nodes if node.list_port]
         names = [arg.name for arg in lists if isinstance(arg, InputRef)]
+        return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def itemised_texts(self) -> tuple[str, ...]:
+        """Names of the inputs whose records' texts are looked at one by one, in order."""
+        lists = [node.args.get(node.list_port) for node in self.nodes if node.list_port]
+        found = [records_of(arg) for arg in lists if arg is not None]
+        names = [arg.name for arg in found if isinstance(arg, InputRef)]
         return tuple(dict.fromkeys(names))
 
     @property
@@ -338,6 +353,15 @@ def decode_spec(data: bytes) -> WorkflowSpec:
         return _spec_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError) as e:
         raise codec.CodecError(f"bytes are no workflow spec: {e}") from e
+
+
+def records_of(arg: Arg) -> Arg | None:
+    """Of an argument that is the texts of records: the records."""
+    match arg:
+        case Expr("texts_of", {"items": records}):
+            return records
+        case _:
+            return None
 
 
 def leaves(arg: Arg) -> Iterator[Lit | InputRef | NodeRef | ItemRef]:

@@ -39,6 +39,18 @@ def are_chunks(value: Any) -> bool:
     return all(_is_chunk(item) for item in cast("list[Any]", value))
 
 
+def texts_of(records: list[Any]) -> list[str]:
+    """The texts of chunks or documents, in order. Errors: `ValueError` for a record that
+    has none."""
+    texts: list[str] = []
+    for position, item in enumerate(records):
+        text = cast("dict[str, Any]", item).get("text") if isinstance(item, dict) else None
+        if not isinstance(text, str):
+            raise ValueError(f"item {position} is no record with a text")
+        texts.append(text)
+    return texts
+
+
 def lines_of(text: str) -> list[str]:
     """The lines that are not blank, trimmed, without list marks (``-``, ``1.``) in front:
     what a model that was asked for a list has written."""

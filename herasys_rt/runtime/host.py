@@ -68,6 +68,7 @@ class _Work:
         "attempt",
         "flight",
         "itemise",
+        "itemise_texts",
         "sent",
         "spec",
         "subscribers",
@@ -80,6 +81,7 @@ class _Work:
         self.spec = spec
         self.subscribers = list(item.subscribers)
         self.itemise = item.itemise
+        self.itemise_texts = item.itemise_texts
         self.assembly: Assembly | None = None
         self.text: list[str] = []
         self.sent = 0
@@ -277,7 +279,7 @@ class HostLoop:
             verb=node.verb,
             args=args,
             stream=bool(item.subscribers) or node.streams,
-            trust_scope=item.tenant if spec.share != "public" else "public",
+            trust_scope=spec.trust_scope(item.tenant),
         )
 
     def _abort(self, command: AbortItem) -> None:
@@ -392,7 +394,13 @@ class HostLoop:
             flight=work.flight,
             attempt=work.attempt,
             instance=self._instance,
-            value=with_facts(value, outcome.value, itemise=work.itemise),
+            value=with_facts(
+                value,
+                outcome.value,
+                self._values.hashing,
+                itemise=work.itemise,
+                itemise_texts=work.itemise_texts,
+            ),
             run_s=outcome.run_s,
             meta=meta,
             revisions=outcome.revisions,

@@ -34,6 +34,7 @@ def new_kernel(config: Config) -> Kernel:
         reuse_max_bytes=scheduler.reuse.max_bytes,
         reuse_max_entries=scheduler.reuse.max_entries,
         reuse_ttl_s=dict(scheduler.reuse.ttl_s),
+        hashing=scheduler.fusion_hash,
         reuse_store=scheduler.fusion and scheduler.reuse.store == "disk",
     )
     names = PolicyNames(scheduler.ordering, scheduler.placement, policies.DEFAULTS.batching)

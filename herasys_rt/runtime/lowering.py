@@ -11,7 +11,8 @@ from herasys_rt.core.values import Value
 from herasys_rt.errors import InternalError
 from herasys_rt.graph import codec
 from herasys_rt.graph.expressions import resolve
-from herasys_rt.graph.facts import fact_of, items_of
+from herasys_rt.graph.facts import fact_of, items_of, text_items_of
+from herasys_rt.graph.hashing import Hash
 from herasys_rt.graph.spec import InputRef, Lit, WorkflowSpec
 from herasys_rt.runtime.objects import ValueStore
 
@@ -70,11 +71,18 @@ def values_in(item: WorkItem) -> list[Value]:
     return found
 
 
-def with_facts(value: Value, content: Any, *, itemise: bool) -> Value:
+def with_facts(
+    value: Value, content: Any, hashing: Hash, *, itemise: bool, itemise_texts: bool
+) -> Value:
     """The value with the facts of its content that decisions need, with ``itemise`` the
-    digests of its items among them."""
+    digests of its items among them, with ``itemise_texts`` those of its records' texts."""
     truth, length = fact_of(content)
     if truth and length < 0:
         return value
-    items = items_of(content) if itemise else ()
-    return msgspec.structs.replace(value, truth=truth, length=length, items=items)
+    return msgspec.structs.replace(
+        value,
+        truth=truth,
+        length=length,
+        items=items_of(content, hashing) if itemise else (),
+        texts=text_items_of(content, hashing) if itemise_texts else (),
+    )

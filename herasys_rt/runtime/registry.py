@@ -25,7 +25,7 @@ _MODULES = {
 
 _VERBS = {
     "llm": ("llm.generate",),
-    "embedding": ("embed",),
+    "embedding": ("embed", "text.chunk"),
     "rerank": ("rerank",),
     "retrieval": ("pg.search", "pg.text", "pg.hybrid", "pg.write", "pg.delete"),
     "search": ("http.search",),

@@ -302,9 +302,7 @@ class SchedulerLoop:
                 fragment=message.fragment,
                 spec_id=message.spec_id,
                 inputs=Value(self._hashing.digest(data), len(data), inline=data),
-                facts={}
-                if spec is None
-                else facts_of(spec, codec.decode(data), items=False),
+                facts={} if spec is None else facts_of(spec, codec.decode(data)),
                 parents=message.parents,
                 stream=message.stream,
             )
@@ -321,7 +319,7 @@ class SchedulerLoop:
             labels = checked_labels(message.labels)
             if spec is not None:
                 inputs = check_inputs(spec, codec.decode(message.inputs))
-                facts = facts_of(spec, inputs, items=False)
+                facts = facts_of(spec, inputs)
         except (InputError, codec.CodecError) as e:
             self._refuse(message, e.info())
             return

@@ -93,15 +93,18 @@ def test_bad_items_leave_their_batch_mates_alone(engine: Engine, sink: OutcomeSi
     assert empty.error is not None and empty.error.code == "empty_text"
 
 
-def test_documents_become_chunks_with_vectors(engine: Engine, sink: OutcomeSink):
+def test_documents_become_chunks_that_the_model_takes(engine: Engine, sink: OutcomeSink):
     documents = stdlib_docs.gather(limit=6)
-    (outcome,) = ask(engine, sink, a={"documents": documents[:2], "chunk_tokens": 100})
-    chunks, vectors = outcome.value["chunks"], outcome.value["vectors"]
-    assert vectors.shape == (len(chunks), 384) and len(chunks) > 2
-    assert outcome.usage["items"] == len(chunks)
+    args = {"documents": documents[:2], "max_tokens": 100}
+    engine.submit([Item("cut", "text.chunk", args)])
+    chunks = [chunk["text"] for chunk in sink.outcome("cut").value]
+    assert len(chunks) > 2
+    (outcome,) = ask(engine, sink, a={"text": chunks, "kind": "document"})
+    assert outcome.value.shape == (len(chunks), 384)
+    assert outcome.usage["tokens"] <= 102 * len(chunks)
     assert "truncated_items" not in outcome.usage
-    (again,) = ask(engine, sink, a={"text": chunks[-1]["text"], "kind": "document"})
-    assert float(again.value @ vectors[-1]) > 0.9999
+    (again,) = ask(engine, sink, a={"text": chunks[-1], "kind": "document"})
+    assert float(again.value @ outcome.value[-1]) > 0.9999
 
 
 def test_describe_gives_the_models_facts(engine: Engine):
@@ -109,6 +112,7 @@ def test_describe_gives_the_models_facts(engine: Engine):
     assert (facts["dimensions"], facts["max_tokens"]) == (384, 256)
     fingerprint = resolve_model("all-minilm-l6-v2").fingerprint
     assert facts["fingerprint"].startswith(fingerprint)
+    assert facts["fingerprint"].endswith("/256")
 
 
 def test_prefixes_change_vectors_and_the_fingerprint(engine: Engine, sink: OutcomeSink):

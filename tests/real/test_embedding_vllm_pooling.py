@@ -31,13 +31,16 @@ def vectors(engine: Engine, sink: OutcomeSink) -> np.ndarray:
         [
             Item("texts", "embed", {"text": TEXTS}),
             Item("empty", "embed", {"text": ""}),
-            Item("documents", "embed", {"documents": [{"id": "d", "text": TEXTS[3]}]}),
+            Item("cut", "text.chunk", {"documents": [{"id": "d", "text": TEXTS[3]}]}),
         ]
     )
     error = sink.outcome("empty").error
     assert error is not None and error.code == "empty_text"
-    embedded = sink.outcome("documents").value
-    assert embedded["vectors"].shape == (len(embedded["chunks"]), 384)
+    chunks = [chunk["text"] for chunk in sink.outcome("cut").value]
+    engine.submit([Item("chunks", "embed", {"text": chunks})])
+    embedded = sink.outcome("chunks")
+    assert embedded.value.shape == (len(chunks), 384)
+    assert "truncated_items" not in embedded.usage
     outcome = sink.outcome("texts")
     assert outcome.usage["truncated_items"] == 1
     return outcome.value

@@ -1,4 +1,5 @@
-"""The verb ``embed`` over any `Encoder`: what all embedding engines share."""
+"""The verbs ``embed`` and ``text.chunk`` over any `Encoder`: what all embedding engines
+share."""
 
 from __future__ import annotations
 
@@ -40,19 +41,19 @@ class Encoder(Model, Protocol):
 
 
 class EmbeddingEngine(BatchEngine[Encoder]):
-    """An `Engine` with the verb ``embed``.
+    """An `Engine` with the verbs ``embed`` and ``text.chunk``.
 
-    Arguments: either ``text``, a str (gives float32 (dim,)) or a list of str (gives
-    (n, dim)), with ``kind`` "query" (default) or "document"; or ``documents``, a list of
-    ``{id, text, ...}``, with ``chunk_tokens`` and ``overlap`` (gives ``{"chunks",
-    "vectors"}``, one row per chunk). Vectors have length 1. ``usage`` counts ``items``
-    (texts or chunks), ``tokens`` and, when texts were longer than the model takes,
-    ``truncated_items``.
+    ``embed`` takes ``text``, a str (gives float32 (dim,)) or a list of str (gives
+    (n, dim)), with ``kind`` "query" (default) or "document". Vectors have length 1.
+    ``usage`` counts ``items`` (texts), ``tokens`` and, when texts were longer than the
+    model takes, ``truncated_items``. ``text.chunk`` takes ``documents``, a list of
+    ``{id, text, ...}``, with ``max_tokens`` and ``overlap`` in tokens of this model, and
+    gives their chunks; ``usage`` counts the documents as ``items``, and ``chunks``.
     Errors of an item, none of which touches its batch-mates: ``invalid_argument``,
     ``empty_text``, ``invalid_chunking``, ``not_finite``, ``engine_failed``.
     """
 
-    verbs = frozenset({"embed"})
+    verbs = frozenset({"embed", "text.chunk"})
 
     def __init__(self, encoder: Encoder, *, name: str, batch_limit: int) -> None:
         super().__init__(encoder, name=f"embedding-{name}", batch_limit=batch_limit)
@@ -67,9 +68,11 @@ class EmbeddingEngine(BatchEngine[Encoder]):
 
     def _plan(self, job: Job) -> Plan:
         args = job.item.args
-        if ("text" in args) == ("documents" in args):
-            raise bad_argument("embed takes either 'text' or 'documents'")
-        return self._texts(job, args) if "text" in args else self._documents(job, args)
+        if job.item.verb == "text.chunk":
+            return self._documents(job, args)
+        if "text" not in args:
+            raise bad_argument("embed takes 'text'")
+        return self._texts(job, args)
 
     def _texts(self, job: Job, args: Mapping[str, Any]) -> Plan:
         text = args["text"]
@@ -92,7 +95,7 @@ class EmbeddingEngine(BatchEngine[Encoder]):
         return Plan(job, pieces, assemble)
 
     def _documents(self, job: Job, args: Mapping[str, Any]) -> Plan:
-        documents = args["documents"]
+        documents = args.get("documents")
         if not isinstance(documents, list | tuple):
             raise bad_argument(f"'documents' is a list, not {_named(documents)}")
         tokens, overlap = self._sizes(args)
@@ -107,28 +110,22 @@ class EmbeddingEngine(BatchEngine[Encoder]):
                 overlap=overlap,
                 offsets=self._model.offsets,
             )
-        pieces = [self._piece(c["text"], "document", f"chunk {c['id']}") for c in chunks]
-
-        def assemble(rows: list[Vectors]) -> None:
-            vectors = self._unit(pieces, rows)
-            value = {"chunks": chunks, "vectors": vectors}
-            job.succeed(value, usage=self._usage(pieces))
-
-        return Plan(job, pieces, assemble)
+        usage = {"items": len(cast(list[Any], documents)), "chunks": len(chunks)}
+        return Plan(job, [], lambda _: job.succeed(chunks, usage=usage))
 
     def _sizes(self, args: Mapping[str, Any]) -> tuple[int, int]:
         """Chunk size and overlap in tokens; unasked, no more than the model takes."""
         room = self._model.max_tokens - self._model.count("", "document")
-        wish, overlap = args.get("chunk_tokens"), args.get("overlap")
+        wish, overlap = args.get("max_tokens"), args.get("overlap")
         tokens = min(CHUNK_TOKENS, room) if wish is None else wish
         if overlap is None:
             overlap = min(OVERLAP_TOKENS, tokens // 2) if isinstance(tokens, int) else 0
         if type(tokens) is not int or type(overlap) is not int:
-            raise bad_argument("'chunk_tokens' and 'overlap' are whole numbers")
+            raise bad_argument("'max_tokens' and 'overlap' are whole numbers")
         if tokens > room:
             raise NodeError(
                 f"chunks of {tokens} tokens exceed the model, which takes {room}",
-                hint=f"Set chunk_tokens to at most {room}.",
+                hint=f"Ask for at most {room}.",
                 code="invalid_chunking",
             )
         check_sizes(tokens, overlap)

@@ -73,7 +73,11 @@ class SentenceEncoder:
             self._model.prompts, options.query_prefix, options.document_prefix
         )
         self.fingerprint = fingerprint(
-            resolved.fingerprint, "st", options.dtype, self._prefixes
+            resolved.fingerprint,
+            "st",
+            options.dtype,
+            self._prefixes,
+            self.max_tokens,
         )
         self.encode(["warm up"], "query")  # the first forward pass is the slowest
 

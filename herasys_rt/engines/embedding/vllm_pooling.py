@@ -101,7 +101,11 @@ class PoolingEncoder:
             _own_prompts(resolved.path), options.query_prefix, options.document_prefix
         )
         self.fingerprint = fingerprint(
-            resolved.fingerprint, "vllm", options.dtype, self._prefixes
+            resolved.fingerprint,
+            "vllm",
+            options.dtype,
+            self._prefixes,
+            self.max_tokens,
         )
         # Asking the model itself also makes its first forward pass happen before traffic.
         self.dimensions = int(self.encode(["warm up"], "query").shape[1])

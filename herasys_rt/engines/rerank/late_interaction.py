@@ -138,7 +138,11 @@ class LateInteractionScorer:
         self.max_tokens = loaded.max_tokens
         self._prefixes = prefixes(self._model.prompts, None, None)
         self.fingerprint = fingerprint(
-            resolved.fingerprint, "maxsim", options.dtype, self._prefixes
+            resolved.fingerprint,
+            "maxsim",
+            options.dtype,
+            self._prefixes,
+            self.max_tokens,
         )
         self._encode(["warm up"])  # the first forward pass is the slowest
 

@@ -65,8 +65,9 @@ class SearchEngine:
         self._items = ItemTasks("web_search", self._serve, clock)
 
     def start(self, sink: Sink) -> None:
-        """Read the keys and open the client; nothing is asked yet. Errors:
-        `EnvironmentFaultError` for a key or certificates that are not there."""
+        """Read the keys, open the client and look which database there is; no provider is
+        asked yet. Errors: `EnvironmentFaultError` for a key or certificates that are not
+        there."""
         options = self._options
         if options.google is not None:
             google = Google(options.google, options, self._clock)
@@ -86,11 +87,9 @@ class SearchEngine:
         """``fingerprint``: the providers that may answer and how they are asked."""
         options = self._options
         told = [f"web_search {options.provider}"]
-        if options.google is not None:
-            told.append(f"google {options.google.base_url} {options.google.language}")
-        if options.searxng is not None:
-            own = options.searxng
-            told.append(f"searxng {own.base_url} {own.language} {own.categories}")
+        told += [provider.fingerprint for provider in self._providers.values()]
+        if self._local is not None:
+            told.append(self._local.fingerprint)
         return {
             "fingerprint": ", ".join(told),
             "provider": options.provider,
@@ -121,6 +120,8 @@ class SearchEngine:
     async def _open(self) -> None:
         import httpx
 
+        if self._local is not None:
+            await self._local.recognise()
         if not self._providers:
             return
         try:

@@ -8,11 +8,16 @@ line, its snippet the chunk that fits the query best.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
+from herasys_rt.engines.postgres import words
 from herasys_rt.engines.postgres.store import CollectionStore
 from herasys_rt.engines.search.options import LocalOptions
-from herasys_rt.errors import InputError
+from herasys_rt.errors import HerasysError, InputError
+from herasys_rt.ids import new_id
+
+log = logging.getLogger(__name__)
 
 _TITLE_CHARS = 120
 _CHUNKS_PER_PAGE = 4
@@ -23,13 +28,25 @@ _MOST_CHUNKS = 10_000
 class LocalIndex:
     """Full-text search over collections; belongs to one event loop.
 
-    The database is connected to by the first search.
+    The database is connected to by `recognise`, or when it was not there then by the first
+    search. ``fingerprint`` says what decides what a search finds beside the collection.
     """
 
     def __init__(self, dsn: str, options: LocalOptions) -> None:
         self._store = CollectionStore(dsn, options.pool_size)
         self._opening = asyncio.Lock()
         self._opened = False
+        self.fingerprint = f"local {new_id('unknown')}"  # like no other, until it is known
+
+    async def recognise(self) -> None:
+        """Find out which database it is, if it can be reached."""
+        try:
+            await self._open()
+        except HerasysError as e:
+            log.warning("the database of local searches is not known yet: %s", e.message)
+        else:
+            store = self._store
+            self.fingerprint = f"local {store.server}/{words.VERSION} in {store.identity}"
 
     async def search(
         self, query: str, most: int, collection: Any

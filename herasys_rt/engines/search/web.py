@@ -7,6 +7,7 @@ Retries are the kernel's: what may work later ends as a retryable error, and a
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 from collections.abc import Mapping
@@ -44,9 +45,11 @@ class Found:
 
 
 class WebProvider(Protocol):
-    """A provider on the web."""
+    """A provider on the web. ``fingerprint`` names all that decides its answers, without
+    a secret."""
 
     where: str
+    fingerprint: str
 
     async def search(self, client: httpx.AsyncClient, query: str, most: int) -> Found:
         """At least ``most`` results where there are so many. Errors: `ProviderError`."""
@@ -145,6 +148,8 @@ class Google:
         self._language = own.language
         self._link = Link(own.base_url, options, secrets, clock)
         self.where = self._link.where
+        engine = hashlib.sha256(secrets["cx"].encode()).hexdigest()[:16]
+        self.fingerprint = f"google {own.base_url} {own.language} engine {engine}"
 
     async def search(self, client: httpx.AsyncClient, query: str, most: int) -> Found:
         """See `WebProvider`; the API gives ten results a request and 100 in all."""
@@ -178,6 +183,7 @@ class Searxng:
             self._more["categories"] = own.categories
         self._link = Link(url, options, {}, clock)
         self.where = self._link.where
+        self.fingerprint = f"searxng {own.base_url} {own.language} {own.categories}"
 
     async def search(self, client: httpx.AsyncClient, query: str, most: int) -> Found:
         """See `WebProvider`; a page has as many results as its engines gave."""

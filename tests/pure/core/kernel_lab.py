@@ -46,6 +46,7 @@ from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import (
     Arg,
     ChoiceRef,
+    Expr,
     Guard,
     InputRef,
     InputSpec,
@@ -121,10 +122,11 @@ def spec_of(
     """``spec_of("q embed", "s search q", "a llm s")``: id, kind, then words.
 
     A word is an argument: a node, ``$name`` an input, ``-`` None, ``%`` the item of the
-    node's region, ``c?a:b`` a choice; or ``if=c`` and ``unless=c``, guards, and ``in=r``,
-    the region. The first argument of a kind ``many`` stands at its list port. ``regions``
-    says what they go over: a node, ``$name``, or a literal of so many items. ``outputs``
-    are arguments too; without it the last node is the output.
+    node's region, ``c?a:b`` a choice, ``~a`` the texts of records; or ``if=c`` and
+    ``unless=c``, guards, and ``in=r``, the region. The first argument of a kind ``many``
+    stands at its list port. ``regions`` says what they go over: a node, ``$name``, or a
+    literal of so many items. ``outputs`` are arguments too; without it the last node is
+    the output.
     """
     nodes = [_node(line, options or {}) for line in lines]
     made = tuple(
@@ -184,6 +186,8 @@ def _arg(word: str, region: str) -> Arg:
         return ChoiceRef(_ref(condition), _arg(then, region), _arg(otherwise, region))
     if word == "-":
         return Lit(None)
+    if word.startswith("~"):
+        return Expr("texts_of", {"items": _ref(word[1:])})
     return ItemRef(region) if word == "%" else _ref(word)
 
 

@@ -35,7 +35,7 @@ def facts_of(spec: WorkflowSpec, digest: bytes) -> dict[str, Fact]:
     facts = {
         "f": Fact(drawn % 2 == 0),
         "xs": Fact(True, length, items),
-        "ts": Fact(bool(texts), len(texts), texts),
+        "ts": Fact(bool(texts), len(texts), texts, texts[::-1]),
     }
     return {item.name: facts[item.name] for item in spec.inputs}
 

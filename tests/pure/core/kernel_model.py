@@ -321,9 +321,11 @@ class KernelModel:
         told = {(at, -1): value for at, value in end.outputs}
         for position, values in end.gathered:
             told |= {(position, at): value for at, value in enumerate(values)}
-        assert not any(value.items for value in told.values()), "the kernel's own"
+        assert not any(v.items or v.texts for v in told.values()), "the kernel's own"
         known = {where: self.values[value.digest] for where, value in told.items()}
-        trace = Trace(self.made, run_id, self.tenant_of_run(run_id), piece, known)
+        trace = Trace(
+            self.made, run_id, self.tenant_of_run(run_id), piece, known, self.values
+        )
         for (position, at), value in told.items():
             assert not value.place or self.places[value.place] == 0
             assert trace.explains(position, at, value.digest), "this is not the run's value"

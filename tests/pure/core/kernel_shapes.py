@@ -147,6 +147,11 @@ LISTS: dict[str, WorkflowSpec] = {
     "list below": spec_of("q embed", "m many $ts if=q", "a llm m", outputs="a m q"),
     "list in a region": spec_of("m many $ts in=r", "a llm m", regions={"r": 2}),
     "list of a node": spec_of("l llm", "m many l", outputs="m l"),
+    "texts": spec_of("m many ~$ts"),
+    "texts of a node": spec_of("l llm", "m many ~l", "n many l", outputs="m n l"),
+    "texts in a region": spec_of(
+        "l llm in=r", "m many ~l in=r", "a llm m", regions={"r": 2}
+    ),
     "gathered list": spec_of("e llm % in=r", "m many e", regions={"r": "$ts"}),
     "uncached list": spec_of("m many $ts", options={"m": OPTIONS[5]}),
     "hurried list": spec_of("m many $ts", options={"m": OPTIONS[3]}),

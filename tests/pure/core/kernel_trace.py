@@ -83,10 +83,10 @@ class Piece:
 class Trace:
     """Follows values back through all that may have made them: they must be a run's own.
 
-    ``made`` are all values ever made, ``known`` those that the run told: (position,
-    element) -> value. Equal values may have been made of different things, of which one
-    must fit; a node may have been given another value than its parent has in this run,
-    where that was computed twice.
+    ``made`` and ``values`` are all values ever made, ``known`` those that the run told:
+    (position, element) -> value. Equal values may have been made of different things, of
+    which one must fit; a node may have been given another value than its parent has in
+    this run, where that was computed twice.
     """
 
     made: dict[bytes, dict[Made, None]]
@@ -94,6 +94,7 @@ class Trace:
     tenant: str
     piece: Piece
     known: dict[tuple[int, int], Value]
+    values: dict[bytes, Value]
     found: dict[tuple[int, int, bytes], bool] = field(
         default_factory=dict[tuple[int, int, bytes], bool]
     )
@@ -128,11 +129,11 @@ class Trace:
         if given is None:
             return True
         region = self.piece.spec.nodes[at].region
-        if isinstance(given, tuple):  # else another spec's parent was in a region
-            return bool(region) and all(
-                self.explains(at, i, one) for i, one in enumerate(given)
-            )
         near = region and region == node.region
+        if isinstance(given, tuple) != bool(region and not near):
+            return False  # outputs of a region, and one value
+        if isinstance(given, tuple):
+            return all(self.explains(at, i, one) for i, one in enumerate(given))
         return self.explains(at, element if near else -1, given)
 
     def _of_item(self, position: int, element: int, made: Made) -> bool:
@@ -151,6 +152,9 @@ class Trace:
                 return one is None or made.item == one.digest
             given = self.known.get((at, -1))
             items = given.items if given is not None else ()
+            untold = made.item and (position, element) not in self.known
+            if untold and self._of_a_list(at, element, made.item):
+                return True
         if items:
             return made.item == items[element]
         own = made.run_id == self.run_id or (position, element) not in self.known
@@ -159,6 +163,14 @@ class Trace:
         if isinstance(over, NodeRef):
             return self.explains(spec.index[over.node], -1, made.list_of[0])
         return made.all_inputs == self.piece.inputs.digest
+
+    def _of_a_list(self, at: int, element: int, item: bytes) -> bool:
+        """Whether a node may have given a list with this item: in this run, or where it
+        was computed before."""
+        return any(
+            value.items[element : element + 1] == (item,) and self.explains(at, -1, digest)
+            for digest, value in self.values.items()
+        )
 
 
 def tenant_of(inputs: Value) -> str:

@@ -21,6 +21,7 @@ from herasys_rt.core.commands import (
 from herasys_rt.core.kernel import handle
 from herasys_rt.core.values import Value
 from herasys_rt.graph.spec import (
+    Expr,
     InputRef,
     Lit,
     NodeRef,
@@ -170,7 +171,13 @@ class KernelWorld(KernelModel):
             placed = kept.value.place or how % 2
             value = self.new_place(kept.value.digest) if placed else kept.value
             told = kept.value
-            value = replace(value, truth=told.truth, length=told.length, items=told.items)
+            value = replace(
+                value,
+                truth=told.truth,
+                length=told.length,
+                items=told.items,
+                texts=told.texts,
+            )
             left_s = kept.ttl_s - (self.now - since_s)
             found.append(
                 ev.Hint(
@@ -292,7 +299,10 @@ class KernelWorld(KernelModel):
         drawn = digest[0]
         length = drawn // 3 % (MAX_ITEMS + 3) - 1 if drawn % 2 else drawn // 3 % 3
         items = items_of(length, drawn) if drawn // 5 % 2 else ()
-        value = replace(value, truth=drawn // 3 % 2 == 0, length=length, items=items)
+        texts = items_of(length, drawn + 1) if drawn // 7 % 2 else ()
+        value = replace(
+            value, truth=drawn // 3 % 2 == 0, length=length, items=items, texts=texts
+        )
         self.values[digest] = value
         self.ends_item(at)
         event = ev.ItemFinished(
@@ -335,11 +345,16 @@ class KernelWorld(KernelModel):
     def listed(self, item: WorkItem, node: NodeSpec) -> tuple[bytes, ...]:
         """The digests of the items at a node's list port."""
         assert node.list_port is not None
-        arg = node.args[node.list_port]
-        if isinstance(arg, InputRef):
-            return facts_of(self.specs[item.spec_id], item.inputs.digest)[arg.name].items
-        assert isinstance(arg, NodeRef)
-        at = self.specs[item.spec_id].index[arg.node]
+        arg, spec = node.args[node.list_port], self.specs[item.spec_id]
+        records = arg.args["items"] if isinstance(arg, Expr) else None
+        over = records or arg
+        if isinstance(over, InputRef):
+            fact = facts_of(spec, item.inputs.digest)[over.name]
+            return fact.texts if records else fact.items
+        assert isinstance(over, NodeRef)
+        at = spec.index[over.node]
+        if records:
+            return self.values[dict(item.upstream)[at].digest].texts
         gathered = dict(item.gathered)
         if at in gathered:
             return tuple(value.digest for value in gathered[at])

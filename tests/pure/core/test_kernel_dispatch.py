@@ -188,6 +188,14 @@ def test_a_retryable_failure_is_tried_again_elsewhere_and_keeps_its_place() -> N
     assert item(out).run_id == "r2"
 
 
+def test_a_retry_keeps_its_place_among_the_nodes_of_its_run() -> None:
+    lab = Lab()
+    spec = spec_of("x llm", "y llm -", "z llm - -", outputs="x y z")
+    first = item(lab.submit("r1", spec))
+    again = item(lab.fail(first, BUSY))
+    assert (again.flight, again.attempt) == (first.flight, 2)
+
+
 def test_a_retry_prefers_another_free_instance() -> None:
     lab = Lab()
     first = item(lab.submit("r1", ANSWER))

@@ -153,6 +153,14 @@ def test_cancelling_the_leader_keeps_the_flight_for_its_members() -> None:
         assert (last.fused_into, last.attempts, last.instance) == ("", 1, "llm-1")
 
 
+def test_a_leader_that_leaves_says_what_it_had_executed() -> None:
+    lab = Lab()
+    lab.begin(item(lab.submit("r1", ANSWER)))
+    lab.submit("r2", ANSWER)
+    left = record(ended(lab.cancel("r1")), "a")
+    assert (left.state, left.instance, left.attempts) == ("cancelled", "llm-1", 1)
+
+
 def test_cancelling_one_member_keeps_the_flight() -> None:
     lab = Lab()
     started = item(lab.submit("r1", ANSWER))
@@ -316,6 +324,16 @@ def test_a_result_of_another_revision_than_its_key_is_not_reused_nor_what_follow
     again = item(lab.submit("r2", rag, collections=reads))
     lab.finish(item(lab.finish(again, revisions={"docs": 5})))
     assert len(lab.state.table.completed) == 2
+
+
+def test_every_collection_that_was_read_has_to_have_the_revision_of_the_key() -> None:
+    for seen, kept in (({"a": 1, "b": 2}, 0), ({"a": 1, "b": 1}, 1), ({"a": 1}, 1)):
+        lab = Lab()
+        for collection in ("a", "b"):
+            lab.send(CollectionChanged(collection, 1))
+        work = item(lab.submit("r1", spec_of("s search"), collections=(("a", "b"),)))
+        lab.finish(work, revisions=seen)
+        assert len(lab.state.table.completed) == kept
 
 
 def test_what_was_made_of_another_revision_than_its_key_is_not_joined_later() -> None:

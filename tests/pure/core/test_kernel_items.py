@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from herasys_rt.core.borrowing import LONGEST_CHAIN, MOST_LENDERS
 from herasys_rt.core.commands import Command, FinishRun, ReleaseValue, WorkItem
 from herasys_rt.core.events import CachePurged, PoolFailed
-from herasys_rt.core.items import ENTRY_BYTES
+from herasys_rt.core.items import ENTRY_BYTES, item_keys
 from herasys_rt.core.kernel import KernelConfig
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
@@ -96,6 +96,13 @@ def test_two_documents_that_share_chapters_compute_the_shared_ones_once():
     second = item(submit(lab, "r2", "xbcy"))
     assert computed(second, "xbcy") == "xy"
     assert read(second, "xbcy", "abcd") == "xbcy"
+
+
+def test_a_key_of_an_item_is_made_of_the_seed_and_the_item():
+    first, second = item_keys(b"seed", digests("ab"))
+    assert first == hashlib.sha256(b"itemseed" + digests("a")[0]).digest()
+    others = {second, *item_keys(b"sead", digests("a")), *item_keys(b"", digests("a"))}
+    assert len({first, *others}) == 4
 
 
 def test_items_of_a_flight_under_way_are_waited_for():
@@ -316,6 +323,21 @@ def test_items_vanish_with_the_result_that_holds_them():
     assert computed(item(submit(lab, "r3", "ay")), "ay") == "a"
 
 
+def test_items_that_a_later_result_has_too_stay_with_that_one():
+    lab = Lab(KernelConfig(reuse_max_entries=2))
+    for run_id, texts in (("r1", "ab"), ("r2", "bc"), ("r3", "xy")):  # evicts the first
+        lab.finish(item(submit(lab, run_id, texts)), output(texts))
+    assert computed(item(submit(lab, "r4", "baz")), "baz") == "az"
+
+
+def test_items_are_over_when_their_time_is():
+    for early_s, left in ((0.5, "z"), (0.0, "az")):
+        lab = Lab(KernelConfig(reuse_ttl_s={"embed": 10.0}))
+        lab.finish(item(submit(lab, "r1", "ab")), output("ab"))
+        lab.now += 10 - 2 - early_s  # a second for the workflow, one for the run
+        assert computed(item(submit(lab, "r2", "az")), "az") == left
+
+
 def test_borrowing_from_a_result_keeps_it_from_being_evicted_first():
     lab = Lab(KernelConfig(reuse_max_entries=2))
     lab.finish(item(submit(lab, "r1", "ab")), output("ab"))
@@ -337,6 +359,15 @@ def test_after_a_purge_no_item_from_before_is_found():
     lab.finish(last, output("cx"))
     assert computed(item(submit(lab, "r5", "xc")), "xc") == "xc"
     assert not lab.state.table.items.held
+
+
+def test_who_looks_again_waits_for_nobody_that_came_later():
+    lab = Lab(slots=4)
+    first = item(submit(lab, "r1", "ax"))
+    assert not items(submit(lab, "r2", "ab"))
+    lab.send(CachePurged())
+    assert computed(item(submit(lab, "r3", "ac")), "ac") == "ac"
+    assert computed(item(lab.fail(first)), "ab") == "ab"
 
 
 def test_purging_one_result_leaves_the_items_of_others():
@@ -423,6 +454,39 @@ def test_urgency_goes_up_a_chain():
     assert priorities(lab) == {"r1": 4, "r2": 4, "r3": 4}
 
 
+def test_a_value_that_is_fetched_anyway_lends_all_its_items():
+    lab = Lab()
+    lab.finish(item(submit(lab, "two", "xy")), output("xy"))
+    letters = "".join(chr(0x4E00 + at) for at in range(MOST_LENDERS))
+    for at, letter in enumerate(letters):
+        lab.finish(item(submit(lab, f"r{at}", letter)), output(letter))
+    texts = f"x{letters}y"
+    assert computed(item(submit(lab, "last", texts)), texts) == letters[-1]
+
+
+def test_so_many_lenders_are_waited_for_and_the_other_items_are_computed():
+    lab = Lab(slots=64)
+    texts = "".join(chr(ord("a") + i) for i in range(MOST_LENDERS + 3))
+    lending = [item(submit(lab, f"r{i}", text)) for i, text in enumerate(texts)]
+    assert not items(submit(lab, "all", texts))
+    for work, text in zip(lending, texts, strict=True):
+        lab.finish(work, output(text))
+    (whole,) = [i for i in lab.running() if i.run_id == "all"]
+    assert computed(whole, texts) == texts[MOST_LENDERS:]
+
+
+def test_whoever_is_waited_for_after_a_lender_left_is_as_urgent_as_that():
+    lab = Lab(slots=1)
+    item(submit(lab, "busy", "z"))
+    submit(lab, "r0", "p")
+    submit(lab, "r1", "a")
+    submit(lab, "r2", "ap", priority=-5)
+    submit(lab, "r3", "aq", priority=7)
+    assert priorities(lab) == {"r0": 0, "r1": 7, "r2": -5, "r3": 7}
+    lab.cancel("r1")
+    assert priorities(lab) == {"r0": 7, "r2": 7, "r3": 7}
+
+
 def test_a_pool_that_fails_fails_lenders_and_borrowers_once():
     lab = Lab(slots=1)
     submit(lab, "r1", "ab")
@@ -497,3 +561,32 @@ def test_the_record_of_a_joined_member_shows_what_its_flight_tells():
     end = ended(lab.finish(work, output("bc"), meta=b"usage and shared items"))
     assert record(end, "m").meta == b"usage and shared items"
     assert only(lab.log, ReleaseValue) == []
+
+
+def test_the_texts_of_records_share_with_a_list_of_texts():
+    spec = spec_of("a llm", "m many ~a")
+    lab = Lab()
+    lab.finish(item(submit(lab, "r1", "ab")), output("ab"))
+    records = replace(
+        inline(b"records"), length=2, items=digests("xy"), texts=digests("bc")
+    )
+    work = item(lab.finish(item(lab.submit("r2", spec, "one")), records))
+    assert computed(work, "bc") == "c" and read(work, "bc", "ab") == "bc"
+
+
+def test_records_with_equal_texts_are_told_apart_where_they_count_whole():
+    spec = spec_of("a llm", "m many a")
+    lab = Lab()
+    lab.finish(item(submit(lab, "r1", "ab")), output("ab"))
+    records = replace(
+        inline(b"records"), length=2, items=digests("xy"), texts=digests("ab")
+    )
+    work = item(lab.finish(item(lab.submit("r2", spec, "one")), records))
+    assert computed(work, "xy") == "xy"
+
+
+def test_records_whose_texts_nobody_told_share_nothing():
+    spec = spec_of("a llm", "m many ~a")
+    lab = Lab()
+    records = replace(inline(b"records"), length=2, items=digests("ab"))
+    assert item(lab.finish(item(lab.submit("r1", spec, "one")), records)).shared is None

@@ -12,7 +12,12 @@ from herasys_rt.core.commands import (
     StartBatch,
     WakeAt,
 )
-from herasys_rt.core.events import PoolFailed, TimePassed
+from herasys_rt.core.events import (
+    PoolFailed,
+    RunSubmitted,
+    SpecRegistered,
+    TimePassed,
+)
 from herasys_rt.core.kernel import KernelConfig, counters
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import NodeOptions, Retry, WorkflowSpec
@@ -62,6 +67,21 @@ def test_an_attempt_that_takes_too_long_is_aborted_and_tried_again_elsewhere() -
     lab.aborted(first)
     end = ended(lab.finish(second))
     assert (end.status, record(end, "a").attempts) == ("succeeded", 2)
+
+
+def test_what_an_attempt_holds_of_its_instance_the_next_one_holds_too() -> None:
+    lab = Lab()
+    spec = answer_with(timeout_s=10.0)
+    lab.send(SpecRegistered(spec))
+    run = RunSubmitted("r1", spec.id, "c", "t", inline(b"i"), kv_tokens=(100,))
+    first = item(lab.send(run))
+    lab.up("llm-2", "llm")
+    second = item(lab.pass_time(10.0))
+    held = [lab.state.instances[name].reserved for name in ("llm-1", "llm-2")]
+    assert held == [100, 100], "the first one has not let go"
+    lab.aborted(first)
+    lab.finish(second)
+    assert [lab.state.instances[f"llm-{n}"].reserved for n in (1, 2)] == [0, 0]
 
 
 def test_an_instance_that_never_lets_go_does_not_hold_up_the_run() -> None:

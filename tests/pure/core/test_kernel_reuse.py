@@ -20,7 +20,7 @@ from herasys_rt.core.events import (
 )
 from herasys_rt.core.kernel import KernelConfig
 from herasys_rt.core.reuse import report
-from herasys_rt.core.values import Value
+from herasys_rt.core.values import Fact, Value
 from herasys_rt.graph.spec import NodeOptions, WorkflowSpec
 from tests.pure.core.kernel_lab import (
     BROKEN,
@@ -33,6 +33,7 @@ from tests.pure.core.kernel_lab import (
     placed,
     record,
     releases,
+    said,
     signatures_of,
     spec_of,
     states,
@@ -139,6 +140,84 @@ def test_nothing_that_is_made_of_purged_results_is_kept() -> None:
     ]
 
 
+GUARDED = spec_of("c embed", "a llm if=c", "b search a", outputs="b")
+ELEMENTS = spec_of("q embed", "e search % q in=r", "a llm e", regions={"r": 2})
+
+
+@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize("spec", [RAG, GUARDED, ELEMENTS], ids=["flat", "guard", "list"])
+@pytest.mark.parametrize(
+    "purge", [CachePurged(), CachePurged("tenant")], ids=["all", "own"]
+)
+def test_what_runs_at_work_make_after_a_purge_of_everything_is_found_by_no_key(
+    purge: CachePurged, spec: WorkflowSpec, steps: int
+) -> None:
+    lab = Lab(STORED, seeded=True, slots=4)
+    lab.submit("r1", spec)
+    for _ in range(steps):
+        if running := lab.running():
+            lab.finish(running[0], said(True))
+    ended_before = not lab.state.runs
+    out = lab.send(purge)
+    while running := lab.running():
+        out += lab.finish(running[0], said(True))
+    assert ended_before or only(out, FinishRun)
+    assert not lab.state.table.completed and not only(out, KeepResult)
+
+
+def test_what_runs_make_of_a_purged_collection_is_found_by_no_key() -> None:
+    for steps, kept in ((0, "embed@1"), (1, "embed@1"), (2, "embed@1")):
+        lab = Lab(seeded=True)
+        lab.send(CollectionChanged("docs", 1))
+        lab.submit("r1", RAG, collections=READS)
+        for _ in range(steps):
+            lab.finish(lab.running()[0])
+        lab.send(CachePurged(collection="docs"))
+        lab.finish_all()
+        assert [e.owner.operator for e in lab.state.table.listed()] == [kept]
+
+
+def test_who_gathers_purged_outputs_leaves_nothing() -> None:
+    lab = Lab(seeded=True, slots=4)
+    facts = {"xs": Fact(True, 1, (inline(b"x").digest,))}
+    spec = spec_of("e embed % in=r", "a llm e", regions={"r": "$xs"})
+    element = item(lab.submit("r1", spec, facts=facts))
+    gathering = item(lab.finish(element))
+    ((signature, _),) = lab.state.table.completed
+    lab.send(CachePurged(signature=signature))
+    lab.finish(gathering)
+    assert not lab.state.table.completed
+
+
+def test_elements_over_a_purged_list_leave_nothing() -> None:
+    lab = Lab(seeded=True, slots=4)
+    lab.submit("r1", spec_of("q embed", "e search % in=r", regions={"r": "q"}))
+    told = replace(inline(b"list"), length=1, items=(inline(b"x").digest,))
+    element = item(lab.finish(lab.running()[0], told))
+    ((signature, _),) = lab.state.table.completed
+    lab.send(CachePurged(signature=signature))
+    lab.finish(element)
+    assert not lab.state.table.completed
+
+
+def test_what_is_offered_is_whose_it_was_and_counts_with_its_meta() -> None:
+    lab = Lab()
+    hint = replace(hint_of(lab, inline(b"v")), tenant="maker")
+    assert ended(offer(lab, "r1", ANSWER, hint)).nodes[0].reused
+    (entry,) = lab.state.table.listed()
+    assert (entry.owner.tenant, entry.size) == ("maker", len(b"v") + len(b"meta"))
+
+
+def test_merged_flights_are_found_by_none_of_their_keys_after_a_purge() -> None:
+    lab = Lab(seeded=True, slots=4)
+    chain, words = spec_of("e embed", "s search e"), inline(b"the same words")
+    for run_id in ("r1", "r2"):
+        lab.finish(item(lab.submit(run_id, chain, run_id)), words)
+    lab.send(CachePurged())
+    assert len(lab.finish_all()) == 2
+    assert not lab.state.table.completed
+
+
 @pytest.mark.parametrize("stage", ["waits", "is at work", "is open"])
 def test_who_comes_after_a_purge_does_not_join_what_is_made_of_its_results(
     stage: str,
@@ -199,6 +278,31 @@ def test_the_store_hears_of_whole_exact_results_with_what_is_left_of_their_time(
     assert (found.revisions, said.revisions) == ((("docs", 7),),) * 2
     assert (said.meta, said.operator, said.tenant) == (b"usage", "llm@1", "tenant")
     assert (said.run_s, said.generation) == (0.5, 0)
+
+
+def test_the_store_hears_of_what_was_taken_by_value_under_its_own_name() -> None:
+    lab = Lab(STORED, seeded=True)
+    chain, words = spec_of("e embed", "s search e"), inline(b"the same words")
+    lab.finish(item(lab.submit("r1", chain, "1")), words)
+    lab.finish(lab.running()[0], inline(b"found"), meta=b"usage")
+    out = lab.finish(item(lab.submit("r2", chain, "2")), words)
+    _, kept = only(out, KeepResult)
+    assert kept.signature == signatures_of(chain, "2", "")[1]
+    assert (kept.value, kept.meta, kept.tenant) == (inline(b"found"), b"usage", "tenant")
+
+
+def test_the_store_does_not_hear_of_what_an_input_has_outlasted() -> None:
+    config = replace(STORED, reuse_ttl_s={"embed": 10.0})
+    lab = Lab(config, seeded=True, slots=4)
+    spec, words = spec_of("e embed", "l llm", "s search e l"), inline(b"the same words")
+    for run_id in ("r1", "r2"):
+        embedding, asking = items(lab.submit(run_id, spec, run_id))
+        lab.finish(embedding, words)
+        lab.now += 60
+        out = lab.finish(asking, words)
+        lab.finish_all()
+    told = [kept.signature for kept in only(out, KeepResult)]
+    assert told == [signatures_of(spec, "r2", "")[1]], "what its input was made of is over"
 
 
 def test_without_a_bound_a_kept_result_has_none() -> None:
@@ -300,6 +404,13 @@ def test_a_hint_expires_and_so_does_what_is_made_of_it() -> None:
     assert item(lab.submit("r3", RAG)).node == 0
     over = hint_of(lab, inline(b"old"), ttl_s=0.0)
     assert len(items(offer(lab, "r4", ANSWER, over))) == 1
+
+
+def test_a_hint_whose_time_is_over_is_ignored() -> None:
+    lab = Lab()
+    hint = hint_of(lab, inline(b"v"), ttl_s=0.0)
+    assert len(items(offer(lab, "r1", ANSWER, hint))) == 1
+    assert (lab.state.table.hints_taken, lab.state.table.hints_ignored) == (0, 1)
 
 
 def test_a_hint_that_is_not_used_lets_its_value_go() -> None:

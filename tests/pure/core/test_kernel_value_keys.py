@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from msgspec.structs import replace
 
 from herasys_rt.core.commands import (
@@ -11,7 +13,12 @@ from herasys_rt.core.commands import (
     FinishRun,
     WorkItem,
 )
-from herasys_rt.core.events import CollectionChanged, PoolFailed
+from herasys_rt.core.events import (
+    CollectionChanged,
+    PoolFailed,
+    RunSubmitted,
+    SpecRegistered,
+)
 from herasys_rt.core.kernel import KernelConfig
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
@@ -78,6 +85,21 @@ def test_questions_rewritten_to_equal_words_share_the_search_and_what_follows() 
     assert first.outputs == second.outputs
     assert [node.fused_into for node in second.nodes] == ["", "r1/s", "r1/a"]
     assert lab.nodes() == {"submitted": 6, "executed": 4, "fused": 2}
+
+
+def test_a_key_by_value_is_made_of_the_seed_and_what_the_parents_gave() -> None:
+    lab = lab_of()
+    spec = spec_of("q llm", "e embed", "s search q e q")
+    item_q, item_e = items(lab.submit("r1", spec, collections=((), (), ("docs",))))
+    lab.send(CollectionChanged("docs", 4))
+    other = inline(b"other words")
+    lab.finish(item_q, WORDS)
+    lab.finish(item_e, other)
+    (flight,) = lab.state.flights.values()
+    seed = lab.state.runs["r1"].fragments[0].seeds[2]
+    made_of = [b"value", seed, b"n", WORDS.digest, b"n", other.digest]
+    digest = hashlib.sha256(b"".join(made_of)).digest()
+    assert flight.value_key == (digest, (("docs", 4),))
 
 
 def test_questions_rewritten_to_other_words_share_nothing() -> None:
@@ -284,6 +306,21 @@ def test_a_flight_that_ran_too_long_is_found_by_value_at_its_next_attempt() -> N
     assert [end.run_id for end in lab.finish_all()] == ["r1", "r2"]
 
 
+def test_merged_members_stay_what_they_came_as_when_their_flight_ran_too_long() -> None:
+    lab = lab_of()
+    options = {"s": NodeOptions(timeout_s=5.0)}
+    slow = spec_of("q llm", "s search q", "a llm s", options=options)
+    for run_id in ("r1", "r2"):
+        lab.submit(run_id, slow, f"{run_id}?")
+    rewritten(lab, "r1")
+    rewritten(lab, "r2")
+    lab.pass_time(10.0)
+    assert lab.submit("r3", slow, "r2?")[1:] == []
+    assert len(lab.finish_all()) == 3
+    (again,) = only(lab.submit("r4", slow, "r2?"), FinishRun)
+    assert record(again, "s").reused
+
+
 # ---- taking what is there
 
 
@@ -301,6 +338,20 @@ def test_a_completed_result_is_taken_by_value_and_counts_as_reused() -> None:
     assert (found.reused, found.meta, found.instance) == (True, b"sources", "")
     assert record(end, "a").reused, "what follows is equal by value as well"
     assert lab.nodes() == {"submitted": 6, "executed": 4, "reused": 2}
+
+
+def test_members_of_a_flight_that_takes_a_result_have_joined_nobody() -> None:
+    lab = lab_of()
+    begun(lab, "r1")
+    rewritten(lab, "r1")
+    lab.finish_all()
+    begun(lab, "r2")
+    assert items(lab.submit("r3", REWRITE, "r2?")) == []
+    ends = only(rewritten(lab, "r2"), FinishRun)
+    for end in ends:
+        search = record(end, "s")
+        assert (search.fused_into, search.reused) == ("", True)
+    assert [record(end, "q").fused_into for end in ends] == ["", "r2/q"]
 
 
 def test_what_was_taken_by_value_is_found_by_structure_afterwards() -> None:
@@ -350,6 +401,34 @@ def test_a_hit_by_value_does_not_outlive_its_own_time() -> None:
     assert len(items(rewritten(lab, "r2"))) == 1
 
 
+def test_what_was_taken_by_value_does_not_live_on_under_another_key() -> None:
+    lab = lab_of(KernelConfig(reuse_ttl_s={"pg.search": 10.0}))
+    spec = spec_of("q llm", "s search q")
+    for run_id in ("r1", "r2"):
+        lab.submit(run_id, spec, f"{run_id}?")
+        rewritten(lab, run_id)
+        lab.finish_all()
+    assert lab.nodes()["reused"] == 1
+    lab.now += 60
+    (again,) = items(lab.submit("r3", spec, "r2?"))
+    assert again.node == 1
+
+
+def test_a_result_is_over_when_its_time_is() -> None:
+    for early_s, started in ((0.5, 0), (0.0, 1)):
+        lab = lab_of(KernelConfig(reuse_ttl_s={"llm.generate": 10.0}))
+        spec = spec_of("q llm")
+        lab.finish(item(lab.submit("r1", spec)))
+        lab.now += 10 - 2 - early_s  # a second for the workflow, one for the run
+        assert len(items(lab.submit("r2", spec))) == started
+
+
+def test_what_its_signature_names_by_content_has_no_second_key() -> None:
+    lab = lab_of()
+    lab.submit("r1", REWRITE)
+    assert next(iter(lab.state.flights.values())).value_key is None
+
+
 def test_what_follows_a_hit_by_value_expires_with_its_own_ancestors() -> None:
     lab = lab_of(KernelConfig(reuse_ttl_s={"embed": 10.0}))
     chain = spec_of("e embed", "s search e")
@@ -361,6 +440,18 @@ def test_what_follows_a_hit_by_value_expires_with_its_own_ancestors() -> None:
     again = item(lab.submit("r4", chain, "2"))
     assert again.node == 0, "by structure it is gone with what it was made of"
     assert record(ended(lab.finish(again, WORDS)), "s").reused
+
+
+def test_who_joins_a_merged_member_by_structure_expires_with_that_ones_ancestors() -> None:
+    lab = lab_of(KernelConfig(reuse_ttl_s={"embed": 10.0}))
+    begun(lab, "r1")
+    rewritten(lab, "r1")
+    lab.finish(item(lab.submit("r2", spec_of("e embed", "s search e"), "2")), WORDS)
+    longer = spec_of("e embed", "s search e", "x rerank s")
+    assert items(lab.submit("r3", longer, "2")) == []
+    assert len(lab.finish_all()) == 3
+    lab.now += 60
+    assert item(lab.submit("r4", longer, "2")).node == 0
 
 
 def test_a_truncated_result_is_not_found_by_value() -> None:
@@ -415,6 +506,15 @@ def test_keys_that_lead_to_one_result_are_bounded() -> None:
         rewritten(lab, f"r{number}")
         lab.finish_all()
     assert lab.nodes() == {"submitted": 60, "executed": 31, "reused": 29}
+    assert len(lab.state.table.completed) <= 8
+    lab = lab_of(slots=32)
+    names = [f"r{number}" for number in range(30)]
+    for name in names:
+        lab.submit(name, spec, "same")
+    for name in names:
+        rewritten(lab, name)
+    assert len(lab.finish_all()) == 30
+    assert lab.nodes() == {"submitted": 60, "executed": 31, "fused": 29}
     assert len(lab.state.table.completed) <= 8
 
 
@@ -481,6 +581,32 @@ def test_a_search_taken_at_a_newer_revision_is_not_kept_under_the_older_one() ->
     assert {"docs": 5} not in named
 
 
+def test_who_gathers_from_a_search_joined_at_another_revision_is_unshared() -> None:
+    lab = lab_of(slots=8)
+    spec = spec_of("s search % in=r", "a llm s", regions={"r": "$xs"})
+    facts = {"xs": Fact(True, 1, (inline(b"x").digest,))}
+    reads = (("docs",), ("docs",))
+    lab.send(CollectionChanged("docs", 5))
+    search = item(lab.submit("r1", spec, "r1", facts=facts, collections=reads))
+    assert lab.submit("r2", spec, "r2", facts=facts, collections=reads)[1:] == []
+    lab.finish(search, revisions={"docs": 4})
+    assert len(lab.finish_all()) == 2
+    named = [dict(revisions) for _, revisions in lab.state.table.completed]
+    assert {"docs": 5} not in named
+
+
+def test_a_result_that_is_there_is_taken_though_it_is_being_computed_anew() -> None:
+    lab = lab_of()
+    fresh = spec_of("q llm", "s search q", options={"s": NodeOptions(cache=False)})
+    begun(lab, "r1")
+    rewritten(lab, "r1")
+    lab.finish_all()
+    lab.submit("r2", fresh, "r2?")
+    assert len(items(rewritten(lab, "r2"))) == 1
+    begun(lab, "r3")
+    assert record(ended(rewritten(lab, "r3")), "s").reused
+
+
 # ---- where structure says nothing
 
 
@@ -504,6 +630,16 @@ def test_effects_and_sampled_nodes_are_never_shared_by_value() -> None:
         for run_id in ("1", "2"):
             lab.submit(kind + run_id, spec, kind + run_id)
             assert len(items(rewritten(lab, kind + run_id))) == 1
+
+
+def test_names_that_effects_should_not_have_are_not_believed() -> None:
+    lab = lab_of()
+    spec = spec_of("q embed", "w write q", outputs="w")
+    lab.send(SpecRegistered(spec))
+    names = (inline(b"q").digest, inline(b"w").digest)
+    base = RunSubmitted("r1", spec.id, "c", "t", inline(b""), signatures=names, seeds=names)
+    (embedding,) = items(lab.send(base)) + items(lab.send(replace(base, run_id="r2")))
+    assert len(items(lab.finish(embedding, WORDS))) == 2
 
 
 def test_unsigned_runs_and_a_kernel_without_fusion_share_nothing_by_value() -> None:
@@ -598,6 +734,34 @@ def test_a_choice_shares_by_the_side_that_was_taken() -> None:
         side = item(lab.finish(item(lab.submit(run_id, spec, run_id)), said(truth)))
         joins.append(len(items(lab.finish(side, WORDS))))
     assert joins == [1, 0, 1]
+
+
+def test_a_key_by_value_tells_a_list_and_a_side_that_was_not_taken() -> None:
+    lab = lab_of(slots=8)
+    lines = ("c llm", "t embed if=c", "x embed unless=c", "e embed % in=r")
+    spec = spec_of(*lines, "j rerank c?t:x e", regions={"r": "$xs"})
+    asked, *elements = items(lab.submit("r1", spec, facts={"xs": Fact(True, 2)}))
+    taken = item(lab.finish(asked, said(True)))
+    given = [inline(b"first"), inline(b"second"), WORDS]
+    for work, value in zip((*elements, taken), given, strict=True):
+        lab.finish(work, value)
+    (flight,) = lab.state.flights.values()
+    first, second, side = (value.digest for value in given)
+    seed = lab.state.runs["r1"].fragments[0].seeds[4]
+    made_of = [b"value", seed, b"n", said(True).digest, b"n", side, b"s"]
+    made_of += [b"g", (2).to_bytes(8, "big"), first, second]
+    assert flight.value_key == (hashlib.sha256(b"".join(made_of)).digest(), ())
+
+
+def test_a_key_by_value_of_an_element_tells_its_item() -> None:
+    lab = lab_of(slots=8)
+    spec = spec_of("e embed % in=r", regions={"r": "$xs"})
+    told = (inline(b"a").digest, inline(b"b").digest)
+    items(lab.submit("r1", spec, facts={"xs": Fact(True, 2, told)}))
+    seed = lab.state.runs["r1"].fragments[0].seeds[0]
+    for flight, digest in zip(lab.state.flights.values(), told, strict=True):
+        made_of = b"".join([b"value", seed, b"i", digest])
+        assert flight.value_key == (hashlib.sha256(made_of).digest(), ())
 
 
 def test_what_only_a_guard_asks_decides_nothing_of_the_value() -> None:

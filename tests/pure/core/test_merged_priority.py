@@ -66,6 +66,10 @@ def test_the_order_of_joining_does_not_matter(members, random):
     assert entry.value(True) == kept(*members).value(True)
 
 
+def test_the_weights_are_those_of_the_paper_unless_others_are_given():
+    assert Weights() == WEIGHTS
+
+
 def test_the_score_takes_the_best_term_the_sum_of_phi_and_the_largest_y():
     value = kept(member(srtf=0.25, phi=0.5, heavy=True), member(srtf=0.5, phi=0.25)).value(
         contested=False

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
+from herasys_rt.core.kernel import KernelConfig
+from herasys_rt.core.lists import Texts
 from herasys_rt.core.plan import plan_of
 from herasys_rt.graph.facts import items_of
+from herasys_rt.graph.hashing import HASHES, HashName
 from herasys_rt.graph.spec import ListRef, Lit, NodeRef, WorkflowSpec
 from tests.pure.core.kernel_lab import Lab, inline, item, spec_of
 
@@ -76,3 +80,45 @@ def test_digests_of_items_stay_with_the_kernel():
     assert started.items is not None and started.items.items == ()
     (end,) = lab.finish_all()
     assert dict(end.outputs)[0].items == ()
+
+
+def texted(spec: WorkflowSpec) -> set[str]:
+    """Ids of the nodes at the texts of whose output somebody looks."""
+    marks = plan_of(spec).texts
+    return {node.id for node, mark in zip(spec.nodes, marks, strict=True) if mark}
+
+
+def test_the_source_of_a_list_may_be_the_texts_of_an_input_or_of_a_node():
+    spec = spec_of("a llm", "b llm", "m many ~$xs", "n many ~a b", "o many b")
+    assert plan_of(spec).lists == (None, None, Texts("xs"), Texts(0), 1)
+    assert texted(spec) == {"a"} and itemised(spec) == {"b"}
+    assert (spec.itemised_inputs, spec.itemised_texts) == ((), ("xs",))
+
+
+def test_the_texts_of_a_node_of_the_same_region_are_told_and_of_another_one_are_not():
+    near = spec_of("e llm in=r", "m many ~e in=r", regions={"r": 2})
+    far = spec_of("e llm in=r", "m many ~e", regions={"r": 2})
+    assert texted(near) == {"e"}
+    assert texted(far) == set() and plan_of(far).lists == (None, None)
+
+
+def test_a_host_is_told_to_digest_texts_when_a_member_needs_them():
+    whole, texts = spec_of("a embed", "m many a"), spec_of("a embed", "m many ~a")
+    asked = [item(Lab().submit("r", spec)) for spec in (whole, texts)]
+    assert [(i.itemise, i.itemise_texts) for i in asked] == [(True, False), (False, True)]
+    lab = Lab(up="")
+    lab.submit("r1", whole)
+    lab.submit("r2", texts)
+    both = item(lab.up("embed-1", "embed"))
+    assert both.itemise and both.itemise_texts
+
+
+@pytest.mark.parametrize("name", HASHES)
+def test_the_items_of_a_literal_list_are_named_by_the_runtimes_hash(name: HashName):
+    hashing = HASHES[name]
+    spec = with_list(Lit("x"), NodeRef("a"))
+    assert plan_of(spec, hashing).lists[2] == (hashing.of("x"), 0)
+    over = spec_of("e embed % in=r", regions={"r": 2})
+    lab = Lab(KernelConfig(hashing=name))
+    lab.submit("r1", over)
+    assert lab.state.plans[over.id].areas[0].items == (hashing.of(0),) * 2

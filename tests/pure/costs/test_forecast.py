@@ -10,7 +10,7 @@ from herasys_rt.costs.layered import StepParts
 from herasys_rt.costs.lengths import UNSEEN_TOKENS
 from herasys_rt.costs.profile import PoolProfile, Profile, VerbProfile
 from herasys_rt.dsl import workflow
-from operators import embed, generate, retrieve
+from operators import chunk, embed, embed_documents, embed_many, generate, retrieve
 
 PROFILE = Profile(
     (
@@ -66,6 +66,26 @@ def test_an_answer_counts_as_those_before_it_and_within_its_limit():
         forecast.observe(node.model, "judge@1", 900)
     assert unseen_s - _of(forecast, 1000)[2] == pytest.approx((UNSEEN_TOKENS - 28) / 1000)
     assert _of(forecast, 1000)[2] - _of(forecast, 8)[2] == pytest.approx(0.02)
+
+
+def test_embedding_counts_the_chunks_that_texts_will_be_cut_into():
+    @workflow
+    def one(texts: list[str]):
+        return embed_many(texts)
+
+    @workflow
+    def cut(document: str):
+        return embed_many(chunk(document, max_tokens=100, overlap=0))
+
+    @workflow
+    def documents(documents: list[dict]):  # pyright: ignore[reportMissingTypeArgument]
+        return embed_documents(documents, chunk_tokens=100, overlap=0)
+
+    text, forecast = "x" * 4000, ProfileForecast(PROFILE)
+    (known,) = forecast.seconds(one.spec, {"texts": [text[:400]] * 10})
+    given = {"documents": [{"id": "d", "text": text}]}
+    assert forecast.seconds(cut.spec, {"document": text}) == (UNKNOWN_S, known)
+    assert forecast.seconds(documents.spec, given) == (UNKNOWN_S, known)
 
 
 def test_what_was_not_measured_is_not_known():

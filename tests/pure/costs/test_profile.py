@@ -27,7 +27,8 @@ from herasys_rt.costs.steps import attended_pairs
 from herasys_rt.costs.work import Work, work_of
 from herasys_rt.dsl import workflow
 from herasys_rt.errors import ConfigError
-from herasys_rt.graph.spec import Arg, InputRef, Lit, NodeSpec
+from herasys_rt.graph.estimates import Size
+from herasys_rt.graph.spec import Arg, InputRef, Lit, NodeRef, NodeSpec
 from herasys_rt.graph.types import PortType
 from operators import generate
 
@@ -293,14 +294,11 @@ def test_batch_engines_count_texts_and_their_tokens():
     assert work_of(one, {}) == Work(items=1, tokens=10)
     many = node("embed", PortType.VECTORS, text=["x" * 40, "y" * 80])
     assert work_of(many, {}) == Work(items=2, tokens=30)
-    documents = node(
-        "embed",
-        PortType.EMBEDDED,
-        documents=[{"text": "x" * 4000}],
-        chunk_tokens=200,
-        overlap=0,
-    )
-    assert work_of(documents, {}) == Work(items=5, tokens=1000)
+    documents = [{"text": "x" * 4000}]
+    cutting = node("text.chunk", PortType.CHUNKS, documents=documents, max_tokens=200)
+    assert work_of(cutting, {}) == Work(items=1, tokens=1000)
+    late = msgspec.structs.replace(many, args={"text": NodeRef("n")})
+    assert work_of(late, {}, outputs={"n": Size(1000, 5)}) == Work(items=5, tokens=1000)
     chunks = [{"text": "x" * 40}] * 3
     ranked = node("rerank", PortType.CHUNKS, query="y" * 20, chunks=chunks)
     assert work_of(ranked, {}) == Work(items=3, tokens=45)

@@ -40,6 +40,7 @@ SCRIPTS = st.sampled_from(
         *("word", "Sentence one.", "two!", " ", "\n", "\n\n", "\t", "a", "longerword" * 4),
         *("日本語の文章。", "続きです", "ภาษาไทย", "กำ", "हिन्दी", "क्षि", "한국어"),
         *("👨\u200d👩\u200d👧\u200d👦", "🇩🇪", "👍🏽", "e\u0301", "a\u0308\u0323", "\u0301"),
+        *("\n# Head\n", "\n\n### Sub head\n\n", "\f"),
         *("\r\n", "\u200b", "\u00a0", "\u0600", "x" * 30, ".", "…"),
     ]
 )
@@ -131,6 +132,33 @@ def test_ends_of_paragraphs_come_before_sentences_before_words():
         "five six seven eight",
     ]
     assert texts("one two three four five six", 4) == ["one two three four", "five six"]
+
+
+def test_a_heading_begins_a_chunk_and_nothing_before_it_is_repeated():
+    text = "One two three.\n\n## Second\n\nFour five six.\n\n#no heading\n\nSeven."
+    spans = cut(text, 14, 3, words)
+    assert [text[a:b] for a, b in spans] == [
+        "One two three.",
+        "## Second\n\nFour five six.\n\n#no heading\n\nSeven.",
+    ]
+
+
+def test_a_heading_soon_after_another_one_stays_with_it():
+    text = "# Title\n\n## Part\n\n" + "word " * 30
+    assert text[slice(*cut(text, 20, 0, words)[0])].startswith("# Title\n\n## Part")
+
+
+def test_sections_are_cut_alike_whatever_stands_before_them():
+    section = "# Shared\n\n" + "\n\n".join(f"Some {'more ' * n}words." for n in range(30))
+
+    def chunks(before: str) -> set[str]:
+        text = before + section
+        return {text[a:b] for a, b in cut(text, 40, 10, words)}
+
+    alone = chunks("")
+    assert len(alone) > 10
+    for length in range(20, 80):
+        assert alone <= chunks("# Other\n\n" + "word " * length + "\n\n")
 
 
 def test_a_boundary_that_would_leave_a_tiny_chunk_is_passed_over():

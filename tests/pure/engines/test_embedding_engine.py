@@ -77,6 +77,12 @@ class Bench:
         self.engine.submit([Item(key, "embed", args) for key, args in items.items()])
         return {key: self.sink.outcome(key) for key in items}
 
+    def cut(self, **args: Any) -> Outcome:
+        """What cutting documents into chunks gives."""
+        key = f"item-{len(self.sink.outcomes)}"
+        self.engine.submit([Item(key, "text.chunk", args)])
+        return self.sink.outcome(key)
+
     def one(self, **args: Any) -> Outcome:
         return self.ask(**{f"item-{len(self.sink.outcomes)}": args}).popitem()[1]
 
@@ -110,7 +116,7 @@ def test_an_empty_list_gives_no_rows_of_the_right_width(bench: Bench):
     outcome = bench.one(text=[])
     assert outcome.value.shape == (0, 26)
     assert outcome.usage == {"items": 0, "tokens": 0}
-    assert bench.one(documents=[]).value["vectors"].shape == (0, 26)
+    assert bench.cut(documents=[]).value == []
 
 
 def test_items_of_a_batch_share_passes_sorted_by_length(bench: Bench):
@@ -130,32 +136,30 @@ def test_queries_and_documents_go_through_separate_passes(bench: Bench):
     assert sorted(bench.encoder.passes) == [("document", ["doc"]), ("query", ["query"])]
 
 
-def test_documents_are_chunked_and_embedded_chunk_by_chunk(bench: Bench):
+def test_documents_are_cut_into_chunks(bench: Bench):
     documents = [
         {"id": "d1", "text": "one two three four five", "source": "book"},
         {"id": "blank", "text": " \n"},
         {"id": "d2", "text": "six"},
     ]
-    outcome = bench.one(documents=documents, chunk_tokens=3, overlap=0)
-    chunks, vectors = outcome.value["chunks"], outcome.value["vectors"]
-    assert [(c["id"], c["source"], c["text"]) for c in chunks] == [
+    outcome = bench.cut(documents=documents, max_tokens=3, overlap=0)
+    assert [(c["id"], c["source"], c["text"]) for c in outcome.value] == [
         ("d1#0", "book", "one two three"),
         ("d1#1", "book", "four five"),
         ("d2#0", "d2", "six"),
     ]
-    assert vectors.shape == (3, 26)
-    alone = bench.one(text="four five", kind="document")
-    assert vectors[1] == pytest.approx(alone.value)
+    assert outcome.usage == {"items": 3, "chunks": 3}
+    assert bench.encoder.passes == []
     codec.encode(outcome.value)
 
 
 def test_chunks_fit_the_model_unless_asked_otherwise(bench: Bench):
     text = " ".join(["word"] * 25)
-    outcome = bench.one(documents=[{"id": "d", "text": text}])
-    sizes = [len(chunk["text"].split()) for chunk in outcome.value["chunks"]]
-    assert max(sizes) == 10, "12 tokens less 2 special ones"
-    assert "truncated_items" not in outcome.usage
-    too_long = bench.one(documents=[{"id": "d", "text": text}], chunk_tokens=11)
+    outcome = bench.cut(documents=[{"id": "d", "text": text}])
+    texts = [chunk["text"] for chunk in outcome.value]
+    assert max(len(each.split()) for each in texts) == 10, "12 tokens less 2 special ones"
+    assert "truncated_items" not in bench.one(text=texts, kind="document").usage
+    too_long = bench.cut(documents=[{"id": "d", "text": text}], max_tokens=11)
     assert code_of(too_long) == "invalid_chunking"
     assert too_long.error is not None and "10" in too_long.error.hint
 
@@ -174,19 +178,11 @@ def test_a_text_longer_than_the_model_is_counted_as_truncated(bench: Bench):
         ({"text": 5}, "invalid_argument"),
         ({"text": ["a", None]}, "invalid_argument"),
         ({"text": "a", "kind": "other"}, "invalid_argument"),
-        ({"text": "a", "documents": []}, "invalid_argument"),
         ({}, "invalid_argument"),
-        ({"documents": "a"}, "invalid_argument"),
-        ({"documents": ["a"]}, "invalid_argument"),
-        ({"documents": [{"id": 3, "text": "a"}]}, "invalid_argument"),
-        ({"documents": [{"id": "d"}]}, "invalid_argument"),
-        ({"documents": [], "chunk_tokens": "many"}, "invalid_argument"),
-        ({"documents": [], "chunk_tokens": 0}, "invalid_chunking"),
-        ({"documents": [], "chunk_tokens": 5, "overlap": 5}, "invalid_chunking"),
+        ({"documents": []}, "invalid_argument"),
         ({"text": "!nan"}, "not_finite"),
         ({"text": "123"}, "not_finite"),  # a zero vector has no direction
         ({"text": ["fine", "!raise"]}, "engine_failed"),
-        ({"documents": [{"id": "d", "text": "good !raise"}]}, "engine_failed"),
     ],
 )
 def test_a_bad_item_fails_alone_with_a_typed_error(
@@ -198,19 +194,35 @@ def test_a_bad_item_fails_alone_with_a_typed_error(
     assert outcomes["after"].value.shape == (2, 26)
 
 
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        ({}, "invalid_argument"),
+        ({"documents": "a"}, "invalid_argument"),
+        ({"documents": ["a"]}, "invalid_argument"),
+        ({"documents": [{"id": 3, "text": "a"}]}, "invalid_argument"),
+        ({"documents": [{"id": "d"}]}, "invalid_argument"),
+        ({"documents": [], "max_tokens": "many"}, "invalid_argument"),
+        ({"documents": [], "max_tokens": 0}, "invalid_chunking"),
+        ({"documents": [], "max_tokens": 5, "overlap": 5}, "invalid_chunking"),
+    ],
+)
+def test_documents_that_cannot_be_cut_fail_with_a_typed_error(
+    bench: Bench, args: dict[str, Any], code: str
+):
+    assert code_of(bench.cut(**args)) == code
+    assert bench.cut(documents=[{"id": "d", "text": "a"}]).error is None
+
+
 def test_the_error_names_the_culprit(bench: Bench):
     outcome = bench.one(text=["fine", "!nan here"])
     assert outcome.error is not None and "text[1]" in outcome.error.message
-    outcome = bench.one(documents=[{"id": "guide", "text": "x !nan"}])
-    assert outcome.error is not None and "guide#0" in outcome.error.message
 
 
 def test_surrogates_and_nul_are_cleaned_before_the_model(bench: Bench):
-    outcomes = bench.ask(
-        a={"text": "a\ud800b\0c"}, b={"documents": [{"id": "d", "text": "\0x\udfff"}]}
-    )
-    assert outcomes["a"].value.shape == (26,)
-    assert outcomes["b"].value["chunks"][0]["text"] == "x\ufffd"
+    assert bench.one(text="a\ud800b\0c").value.shape == (26,)
+    (chunk,) = bench.cut(documents=[{"id": "d", "text": "\0x\udfff"}]).value
+    assert chunk["text"] == "x\ufffd"
 
 
 def test_an_unknown_verb_is_refused(bench: Bench):
@@ -219,8 +231,7 @@ def test_an_unknown_verb_is_refused(bench: Bench):
 
 
 def test_aborting_a_large_item_stops_between_sub_batches(bench: Bench):
-    text = " ".join(["!wait", *["word"] * 60])
-    args = {"documents": [{"id": "d", "text": text}], "chunk_tokens": 2, "overlap": 0}
+    args = {"text": ["!wait", *["two words"] * 30], "kind": "document"}
     bench.engine.submit([Item("large", "embed", args)])
     assert bench.encoder.entered.wait(WAIT_S)
     bench.engine.submit([Item("queued", "embed", {"text": "a"})])

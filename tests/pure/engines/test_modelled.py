@@ -106,21 +106,30 @@ def test_vectors_are_unit_length_float32_of_the_asked_dimension(
     sink: Recorder, opened: list[Engine]
 ) -> None:
     engine = start(sink, opened, dimension=16)
-    documents = [{"id": "d", "text": "x"}]
     engine.submit(
         [
             Item("one", "embed", {"text": "x"}),
             Item("many", "embed", {"text": ["x", "y"]}),
             Item("none", "embed", {"text": []}),
-            Item("documents", "embed", {"documents": documents}),
         ]
     )
-    one, many, none, docs = (o.value for o in sink.wait("one", "many", "none", "documents"))
+    one, many, none = (o.value for o in sink.wait("one", "many", "none"))
     assert one.shape == (16,) and one.dtype == np.float32
     assert np.isclose(np.linalg.norm(one), 1.0)
     assert many.shape == (2, 16) and none.shape == (0, 16)
     assert np.array_equal(many[0], one)
-    assert docs["chunks"][0]["source"] == "d" and np.array_equal(docs["vectors"][0], one)
+
+
+def test_documents_are_cut_by_words(sink: Recorder, opened: list[Engine]) -> None:
+    documents = [{"id": "d", "text": "a b c"}, {"id": "e", "text": "d", "source": "s"}]
+    args = {"documents": documents, "max_tokens": 2, "overlap": 0}
+    start(sink, opened).submit([Item("cut", "text.chunk", args)])
+    (cut,) = sink.wait("cut")
+    assert [(c["id"], c["text"], c["source"], c["index"]) for c in cut.value] == [
+        ("d#0", "a b", "d", 0),
+        ("d#1", "c", "d", 1),
+        ("e#0", "d", "s", 0),
+    ]
 
 
 def test_searches_give_chunks_and_writes_move_the_revision(

@@ -17,6 +17,7 @@ from herasys_rt.graph.estimates import (
     Size,
     Split,
     Workload,
+    output_size,
     size_of,
     split_of,
     workload,
@@ -24,8 +25,8 @@ from herasys_rt.graph.estimates import (
 from herasys_rt.graph.spec import NodeSpec
 from operators import (
     chunk,
+    chunk_documents,
     embed,
-    embed_documents,
     embed_many,
     generate,
     generate_json,
@@ -156,17 +157,29 @@ def test_documents_count_as_the_chunks_that_they_are_cut_into():
     def flow(documents: list[dict[str, Any]]):
         return ingest(documents, collection="c", chunk_tokens=200, overlap=20)
 
-    embedding, write = nodes(flow)
-    one = workload(embedding, {"documents": Size(1800, 1)})
-    assert (one.items, one.amount, one.parts) == (10, 1800 + 9 * 20, 1)
-    short = workload(embedding, {"documents": Size(300, 3)})
-    assert (short.items, short.amount, short.parts) == (3, 300, 3)
-    embedded = {"chunks": [{"id": "1", "text": "a"}] * 7, "vectors": []}
-    assert workload(write, {}, {"embed_documents": embedded}) == Workload(
-        "pg.write", "items", 7, items=7
+    cutting, embedding, write = nodes(flow)
+    long, short = {"documents": Size(1800, 1)}, {"documents": Size(300, 3)}
+    assert workload(cutting, long) == Workload("text.chunk", "tokens", 1800)
+    assert workload(cutting, short) == Workload(
+        "text.chunk", "tokens", 300, items=3, parts=3
     )
+    pieces = output_size(cutting, long)
+    assert pieces == Size(1800 + 9 * 20, 10)
+    assert output_size(cutting, short) == Size(300, 3)
+    assert output_size(embedding, long) is None
+    known = {"chunk_documents": pieces}
+    assert workload(embedding, {}, known) == Workload(
+        "embed", "tokens", 1980, items=10, parts=10
+    )
+    assert workload(write, {}, known) == Workload("pg.write", "items", 10, items=10)
+    assert workload(embedding).amount == UNKNOWN_LIST.tokens
     assert workload(write).amount == UNKNOWN_LIST.items
-    assert workload(embedding, {"documents": []}).amount == 1.0
+    assert workload(cutting, {"documents": []}).amount == 1.0
+
+
+def test_a_text_that_is_cut_gives_its_pieces():
+    whole = last(lambda: chunk("x" * 4000, max_tokens=100, overlap=0))
+    assert output_size(whole) == Size(1000, 10)
 
 
 def test_what_is_no_text_is_a_call():
@@ -215,7 +228,8 @@ def test_only_lists_are_cut_and_each_says_how_it_is_put_together():
     assert cut(lambda: embed("x")) is None
     assert cut(lambda: embed_many(["x"])) == Split("text", "concat")
     documents = [{"id": "1", "text": "t"}]
-    assert cut(lambda: embed_documents(documents)) == Split("documents", "concat")
+    assert cut(lambda: chunk_documents(documents)) == Split("documents", "concat")
+    assert cut(lambda: chunk("x")) is None
     assert cut(lambda: rerank("x", [])) == Split("chunks", "ranked")
     assert cut(lambda: generate("x")) is None
 

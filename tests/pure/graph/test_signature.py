@@ -263,6 +263,10 @@ def test_every_form_of_an_argument_signs_differently():
         ListRef((ListRef((one,)),)),
         ListRef((ListRef((one,)), two)),
         ListRef((ListRef((one, two)),)),
+        ListRef((ListRef((ListRef((one,)), two)),)),
+        ListRef((ListRef((ListRef((one, two)),)),)),
+        Expr("text", {"value": ListRef((ListRef((one,)), two))}),
+        Expr("text", {"value": ListRef((ListRef((one, two)),))}),
         ChoiceRef(one, one, two),
         ChoiceRef(one, two, one),
         ChoiceRef(two, one, two),
@@ -361,6 +365,17 @@ def test_the_list_of_a_region_is_signed_over_all_that_makes_it():
     assert len(signed) == len(others) + 1
     same = region_spec(node("in", text=ItemRef("s")), region="s")
     assert sign_region(same)[-1] == sign_region(base)[-1]
+
+
+def test_which_node_an_item_has_its_output_from_is_told():
+    def taking(name: str) -> bytes:
+        own = Expr("own", {"node": NodeRef(name), "item": ItemRef("r")})
+        first, other = node("in", text=ItemRef("r")), node("in2", text=Lit("x"))
+        return sign_region(region_spec(first, other, take=each_of(NodeRef("list"), own)))[
+            -1
+        ]
+
+    assert taking("in") != taking("in2")
 
 
 def test_a_node_outside_and_the_same_inside_a_region_differ():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from herasys_rt.graph import codec, preimage
-from herasys_rt.graph.hashing import SHA256, XXH3
+from herasys_rt.graph.hashing import HASHES, SHA256, XXH3
 from herasys_rt.graph.signature import Signed, Signer
 from herasys_rt.graph.spec import (
     Arg,
@@ -31,7 +35,9 @@ from herasys_rt.graph.spec import (
     leaves,
 )
 from herasys_rt.graph.types import PortType
+from tests.pure.graph.test_hashing import values
 
+ROOT = Path(__file__).resolve().parents[3]
 INPUTS = {"x": "text", "y": 2, "z": [1.5, None]}
 PORTS = (
     Port("left", PortType.ANY),
@@ -128,6 +134,52 @@ def ancestors(spec: WorkflowSpec) -> list[set[int]]:
 def test_a_graph_that_travelled_is_named_as_before(spec):
     for copy in (decode_spec(codec.encode(spec)), pickle.loads(pickle.dumps(spec))):
         assert signed(copy) == signed(spec)
+
+
+_SCRIPT = """
+import sys
+from herasys_rt.graph import codec
+from herasys_rt.graph.hashing import HASHES
+from herasys_rt.graph.signature import Signer
+from herasys_rt.graph.spec import decode_spec
+inputs, graphs, values = (codec.decode(bytes.fromhex(line)) for line in sys.stdin)
+for hashing in HASHES.values():
+    for graph in graphs:
+        signed = Signer(decode_spec(graph), lambda _: "m", hashing).signed(inputs, "t", "r")
+        print(*[name.hex() for name in (*signed.signatures, *signed.seeds, signed.inputs)])
+    for value in values:
+        print(hashing.of(value).hex())
+"""
+
+
+@settings(max_examples=3)
+@given(
+    st.lists(graphs, min_size=10, max_size=10),
+    st.lists(values, min_size=20, max_size=20),
+    st.integers(1, 2**32 - 1),
+)
+def test_random_graphs_and_values_are_named_equally_in_another_process(
+    flows, things, hash_seed
+):
+    here: list[str] = []
+    for hashing in HASHES.values():
+        for flow in flows:
+            signer = Signer(flow, lambda _: "m", hashing)
+            names = signer.signed(INPUTS, "t", "r")
+            each = (*names.signatures, *names.seeds, names.inputs)
+            here.append(" ".join(name.hex() for name in each))
+        here += [hashing.of(thing).hex() for thing in things]
+    sent = [INPUTS, [codec.encode(flow) for flow in flows], things]
+    there = subprocess.run(
+        [sys.executable, "-c", _SCRIPT],
+        input="\n".join(codec.encode(part).hex() for part in sent),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": f"{hash_seed}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert there.stdout.splitlines() == here
 
 
 @given(pure_graphs)

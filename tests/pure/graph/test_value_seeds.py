@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from herasys_rt.graph import codec
 from herasys_rt.graph.hashing import SHA256, XXH3
@@ -219,6 +220,11 @@ def test_inputs_are_named_by_their_names_and_values_whether_read_or_not():
     assert name == signer.signed(dict(reversed(base.items())), "u", "s").inputs
     others = [base | {"x": "2"}, base | {"y": 1.0}, base | {"z": []}]
     assert len({name, *(signer.signed(o, "t", "r").inputs for o in others)}) == 4
+    renamed = replace(
+        signer.spec, inputs=(*signer.spec.inputs[:2], InputSpec("w", PortType.ANY))
+    )
+    inputs = {"x": "1", "y": 1, "w": None}
+    assert Signer(renamed, lambda _: "m").signed(inputs, "t", "r").inputs != name
 
 
 def test_a_spec_that_travelled_signs_and_seeds_equally():

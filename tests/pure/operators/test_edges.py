@@ -55,7 +55,7 @@ def modelled(verb: str) -> Any:
 
 VERBS = {
     verb: modelled(verb)
-    for verb in ("embed", "rerank", "llm.generate", "pg.write", "pg.search")
+    for verb in ("embed", "text.chunk", "rerank", "llm.generate", "pg.write", "pg.search")
 }
 
 

@@ -13,7 +13,7 @@ from examples.stdlib_rag import rag, rag_rerank
 from herasys_rt.dsl import find_operator, map_over, workflow
 from herasys_rt.errors import GraphError, InputError
 from herasys_rt.graph.signature import Signer
-from herasys_rt.graph.spec import InputRef, Lit, NodeRef, NodeSpec
+from herasys_rt.graph.spec import Expr, InputRef, Lit, NodeRef, NodeSpec
 from herasys_rt.graph.types import PortType
 from operators import embed, embed_many, generate, ingest, rerank, retrieve
 
@@ -93,20 +93,31 @@ def test_embed_many_gives_its_texts_under_the_name_of_the_verb():
     assert (node.verb, node.output) == ("embed", PortType.VECTORS)
 
 
-def test_ingest_is_embedding_and_an_effect():
+def test_ingest_is_cutting_embedding_and_an_effect():
     def flow(documents: list[dict[str, Any]]):
         return ingest(documents, collection="c", chunk_tokens=50, overlap=5, label="done")
 
-    cut, write = nodes_of(flow)
-    assert (cut.verb, cut.output) == ("embed", PortType.EMBEDDED)
+    cut, embedding, write = nodes_of(flow)
+    assert (cut.verb, cut.resource, cut.output) == (
+        *("text.chunk", "embedding"),
+        PortType.CHUNKS,
+    )
     assert cut.args == {
         "documents": InputRef("documents"),
-        "chunk_tokens": Lit(50),
+        "max_tokens": Lit(50),
         "overlap": Lit(5),
+    }
+    assert (embedding.operator, embedding.list_port) == ("embed_many@1", "text")
+    assert embedding.args == {
+        "text": Expr("texts_of", {"items": NodeRef("chunk_documents")}),
+        "kind": Lit("document"),
     }
     assert (write.id, write.verb, write.purity) == ("done", "pg.write", "effect")
     assert write.args == {
-        "embedded": NodeRef("embed_documents"),
+        "embedded": Expr(
+            "record",
+            {"chunks": NodeRef("chunk_documents"), "vectors": NodeRef("embed_many")},
+        ),
         "collection": Lit("c"),
         "replace": Lit(False),
         **dict.fromkeys(("distance", "storage", "language"), Lit(None)),
@@ -200,7 +211,7 @@ def test_equal_generation_signs_equally_however_it_is_written():
         (lambda q: ingest(embed("a"), collection="c"), "takes documents, got vector"),
         (
             lambda q: ingest([], collection="c", chunk_tokens=5, overlap=5),
-            "below chunk_tokens",
+            "below max_tokens",
         ),
         (lambda q: generate(""), "generate.prompt: is empty"),
         (lambda q: generate("{a}"), "asks for {a}, which is not given (pass a=...)"),
@@ -232,6 +243,6 @@ def test_a_wrong_call_is_refused(function, line):
 
 
 def test_the_library_is_registered():
-    for name in ("embed", "embed_many", "embed_documents", "retrieve", "rerank", "store"):
+    for name in ("embed", "embed_many", "chunk_documents", "retrieve", "rerank", "store"):
         assert find_operator(f"{name}@1").version == "1"
     assert find_operator("generate@1").variadic

@@ -17,6 +17,7 @@ from herasys_rt.config import Config, PoolConfig, ReuseConfig, SchedulerConfig
 from herasys_rt.costs.forecast import ProfileForecast
 from herasys_rt.engines.protocol import Engine, Item, Outcome, Sink, Snapshot
 from herasys_rt.errors import ErrorInfo
+from herasys_rt.graph.hashing import HASHES, HashName
 from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import FuserLost, HostLost, Stop, ToFuser, ToHost, ToScheduler
 from herasys_rt.runtime.fuser import FuserLoop
@@ -105,6 +106,7 @@ class LocalRuntime:
         self.store = store
         self.journal_path = run_dir / "journal.bin"
         self.config = Config(pools=tuple(pools), scheduler=scheduler)
+        self.hashing = HASHES[scheduler.fusion_hash]
         self.outbox = Outbox()
         self._closed = False
         self.threads: list[threading.Thread] = []
@@ -121,6 +123,7 @@ class LocalRuntime:
             self._outbox(),
             ObjectHold(),
             kernel.journal(self.journal_path),
+            hashing=self.hashing,
             operator_key=OPERATOR_KEY,
         )
         for pool in pools:
@@ -147,7 +150,8 @@ class LocalRuntime:
 
     def start_host(self, pool: str, engine: Engine) -> None:
         inbox: Inbox[Any] = Inbox(self.run_dir, pool, ToHost)
-        loop = HostLoop(engine, inbox, self._outbox(), self.endpoint, InlineValues())
+        values = InlineValues(self.hashing)
+        loop = HostLoop(engine, inbox, self._outbox(), self.endpoint, values)
         engine.start(loop)
         self.hosts.append(inbox.endpoint)
         self.host_loops.append(loop)
@@ -161,13 +165,14 @@ class LocalRuntime:
     def start_fuser(self, forecast: ProfileForecast | None = None) -> None:
         inbox: Inbox[Any] = Inbox(self.run_dir, "fuser", ToFuser)
         self.fuser = inbox.endpoint
+        values = InlineValues(self.hashing)
         if self.store is not None:
-            self.hinting = Hinting(ReuseStore(self.store, 1_000_000), InlineValues())
+            self.hinting = Hinting(ReuseStore(self.store, 1_000_000), values)
         loop = FuserLoop(
             inbox,
             self._outbox(),
             self.endpoint,
-            InlineValues(),
+            values,
             forecast=forecast,
             hinting=self.hinting,
         )
@@ -207,7 +212,13 @@ class LocalRuntime:
 
 
 @pytest.fixture
-def start_runtime(tmp_path_factory: Any) -> Iterator[Callable[..., LocalRuntime]]:
+def fusion_hash() -> HashName:
+    """The hash of the runtimes of a test, which may be parametrised by this name."""
+    return "sha256"
+
+
+@pytest.fixture
+def start_runtime(fusion_hash: HashName) -> Iterator[Callable[..., LocalRuntime]]:
     """Start a `LocalRuntime` with the given engine per pool; ended after the test."""
     started: list[LocalRuntime] = []
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
@@ -219,13 +230,20 @@ def start_runtime(tmp_path_factory: Any) -> Iterator[Callable[..., LocalRuntime]
             store: Path | None = None,
             **engines: Engine,
         ) -> LocalRuntime:
-            resources = {"search": "retrieval", "embedding": "embedding", "llm": "llm"}
+            resources = {"search": "retrieval"}
             pools = [
-                PoolConfig(name=name, resource=resources[name], engine="modelled", slots=4)  # pyright: ignore
+                PoolConfig(
+                    name=name,
+                    resource=resources.get(name, name),  # pyright: ignore[reportArgumentType]
+                    engine="modelled",
+                    slots=4,
+                )
                 for name in engines
             ]
             reuse = ReuseConfig(store="none" if store is None else "disk")
-            scheduler = SchedulerConfig(ordering=ordering, reuse=reuse)
+            scheduler = SchedulerConfig(
+                ordering=ordering, reuse=reuse, fusion_hash=fusion_hash
+            )
             runtime = LocalRuntime(Path(folder), pools, engines, scheduler, store)
             started.append(runtime)
             if fuser:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from herasys_rt.dsl import workflow
+from herasys_rt.graph.hashing import HASHES
 from operators import embed, generate, retrieve
+
+under_both_hashes = pytest.mark.parametrize("fusion_hash", HASHES)
 
 
 @workflow

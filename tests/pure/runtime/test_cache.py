@@ -17,7 +17,7 @@ from herasys_rt.messages import StoreFacts
 from herasys_rt.runtime.kernels import new_kernel
 from operators import embed, generate, retrieve
 from tests.pure.runtime.conftest import OPERATOR_KEY, HandEngine, LocalRuntime
-from tests.pure.runtime.path_lab import await_fuser
+from tests.pure.runtime.path_lab import await_fuser, under_both_hashes
 
 CHUNK = {"id": "a#0", "source": "a", "text": "because", "score": 0.5}
 
@@ -94,6 +94,7 @@ def kept(runtime: LocalRuntime, count: int) -> None:
     await_store(runtime, lambda facts: facts.entries >= count)
 
 
+@under_both_hashes
 def test_a_restarted_runtime_serves_the_results_of_the_one_before(
     start_runtime: Any, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_restarted_runtime_serves_the_results_of_the_one_before(
     assert (stats["nodes"]["saved_s"], stats["nodes"]["saved_tokens"]) == (2.0, 8)
 
 
+@under_both_hashes
 def test_documents_that_changed_while_the_runtime_was_down_are_searched_again(
     start_runtime: Any, tmp_path: Path
 ) -> None:
@@ -163,6 +165,7 @@ def test_what_was_signed_before_the_model_was_known_is_for_one_runtime_only(
         runtime.close()
 
 
+@under_both_hashes
 def test_a_restarted_fuser_has_the_store_again_and_without_it_all_works(
     start_runtime: Any, tmp_path: Path
 ) -> None:
@@ -205,6 +208,7 @@ def test_without_configuration_searches_and_answers_expire_and_nothing_else() ->
 # ---- purges
 
 
+@under_both_hashes
 def test_a_purge_reaches_memory_and_disk(start_runtime: Any, tmp_path: Path) -> None:
     engine = Answering()
     runtime = start_runtime(store=tmp_path, llm=engine)
@@ -269,6 +273,7 @@ def test_a_tenant_purges_and_sees_its_own_and_the_operator_everything(
     assert [entry["tenant"] for entry in seen] == ["ours", "theirs"]
 
 
+@under_both_hashes
 def test_a_purge_by_collection_or_signature(start_runtime: Any) -> None:
     engines = {"embedding": Answering(), "search": Answering(revision=1)}
     client = ready(start_runtime(**engines, llm=Answering()))

@@ -15,7 +15,9 @@ from herasys_rt.errors import (
     RunCancelledError,
     RuntimeStateError,
 )
-from tests.pure.runtime.path_lab import answer
+from tests.pure.runtime.path_lab import (
+    answer,
+)
 
 
 def test_wrong_inputs_are_refused_before_anything_is_sent(start_runtime, hand_engine):

@@ -6,12 +6,21 @@ from typing import Any
 
 import pytest
 
+from herasys_rt.dsl import workflow
 from herasys_rt.errors import (
     ErrorInfo,
     HerasysError,
     RunCancelledError,
 )
-from tests.pure.runtime.path_lab import answer, await_accepted, await_fuser, both, rag
+from operators import generate
+from tests.pure.runtime.path_lab import (
+    answer,
+    await_accepted,
+    await_fuser,
+    both,
+    rag,
+    under_both_hashes,
+)
 
 
 def test_a_run_gives_its_result_report_and_node_records(start_runtime, hand_engine):
@@ -54,6 +63,7 @@ def test_values_flow_along_edges_and_sources_come_from_provenance(
     assert run.sources == [chunk]
 
 
+@under_both_hashes
 def test_equal_runs_at_once_are_executed_once_and_a_later_one_reuses(
     start_runtime, hand_engine
 ):
@@ -73,6 +83,7 @@ def test_equal_runs_at_once_are_executed_once_and_a_later_one_reuses(
     assert len(engine.seen) == 1
 
 
+@under_both_hashes
 def test_tenants_never_share_a_flight(start_runtime, hand_engine):
     engine = hand_engine()
     runtime = start_runtime(llm=engine)
@@ -81,9 +92,32 @@ def test_tenants_never_share_a_flight(start_runtime, hand_engine):
     runs = [c.submit(answer, question="same") for c in (ours, theirs)]
     for item in engine.wait_for(2):
         engine.finish(item, item.trust_scope)
-    assert [run.result(10) for run in runs] == ["ours", "theirs"]
+    assert [run.result(10) for run in runs] == ["tenant:ours", "tenant:theirs"]
 
 
+def test_no_name_of_a_tenant_gives_it_the_scope_of_what_is_public(
+    start_runtime, hand_engine
+):
+    @workflow(share="public")
+    def told(question: str):
+        return generate("Say: {question}", question=question, max_tokens=8)
+
+    engine = hand_engine()
+    runtime = start_runtime(llm=engine)
+    ours, public = runtime.connect("ours"), runtime.connect("public")
+    await_fuser(ours)
+    runs = [ours.submit(told, question="q"), public.submit(answer, question="q")]
+    items = engine.wait_for(2)
+    assert len({item.trust_scope for item in items}) == 2
+    for item in items:
+        engine.finish(item, "a")
+    for run in runs:
+        assert run.result(10) == "a"
+    both = public.submit(told, question="q")  # by its author's word it is shared
+    assert both.result(10) == "a" and both.report()["nodes"][0]["reused"]
+
+
+@under_both_hashes
 def test_streamed_pieces_concatenate_to_the_result_also_for_a_late_joiner(
     start_runtime, hand_engine
 ):
@@ -117,6 +151,7 @@ def test_cancelling_a_run_aborts_it_on_the_engine(start_runtime, hand_engine):
     assert run.report()["status"] == "cancelled"
 
 
+@under_both_hashes
 def test_cancelling_one_of_two_fused_runs_keeps_the_other(start_runtime, hand_engine):
     engine = hand_engine()
     client = start_runtime(llm=engine).connect()
@@ -154,6 +189,7 @@ def test_a_node_without_a_pool_refuses_the_run(start_runtime, hand_engine):
     assert caught.value.code in ("no_pool", "unknown_model")
 
 
+@under_both_hashes
 def test_the_journal_of_live_runs_replays_to_the_same_commands(
     start_runtime, hand_engine, monkeypatch
 ):

@@ -17,7 +17,11 @@ from herasys_rt.errors import (
 )
 from herasys_rt.links import Endpoint, Inbox, Outbox, host_identity
 from herasys_rt.messages import HostLost, Ping, ToScheduler, Welcome
-from tests.pure.runtime.path_lab import answer, await_fuser
+from tests.pure.runtime.path_lab import (
+    answer,
+    await_fuser,
+    under_both_hashes,
+)
 
 
 def test_a_run_repeated_after_a_loss_streams_each_character_once(
@@ -88,6 +92,7 @@ def test_a_client_that_left_is_forgotten_by_every_process(start_runtime, hand_en
         watcher.status()
 
 
+@under_both_hashes
 def test_without_a_fuser_runs_are_served_directly(start_runtime, hand_engine):
     engine = hand_engine()
     client = start_runtime(fuser=False, llm=engine).connect()
@@ -97,6 +102,7 @@ def test_without_a_fuser_runs_are_served_directly(start_runtime, hand_engine):
     assert run.result(10) == "direct"
 
 
+@under_both_hashes
 def test_runs_survive_the_loss_of_the_fuser(start_runtime, hand_engine):
     engine = hand_engine()
     runtime = start_runtime(llm=engine)

@@ -13,7 +13,13 @@ from herasys_rt.engines.protocol import Item, Outcome, Snapshot
 from herasys_rt.errors import ErrorInfo, HerasysError
 from herasys_rt.graph import codec
 from operators import embed_many, generate
-from tests.pure.runtime.path_lab import await_accepted, await_fuser
+from tests.pure.runtime.path_lab import (
+    await_accepted,
+    await_fuser,
+    under_both_hashes,
+)
+
+pytestmark = under_both_hashes
 
 
 @workflow
@@ -29,6 +35,11 @@ def index_as_queries(chapters: list[str]):
 @workflow
 def summed_up(chapters: list[str]):
     return embed_many(map_over(chapters, lambda text: generate("{t}", t=text)))
+
+
+@workflow
+def index_with_preface(chapter: str):
+    return embed_many(["preface", generate("{t}", t=chapter)])
 
 
 class RecordingEngine:
@@ -189,6 +200,23 @@ def test_chapters_written_by_a_model_share_by_what_was_written(
         llm.finish(item, said)
     np.testing.assert_array_equal(run.result(10), vectors(["new", "same"]))
     assert engine.texts == [["same", "other"], ["new"]]
+
+
+def test_an_item_is_the_same_as_an_input_as_a_literal_and_as_an_answer(
+    start_runtime, hand_engine, engine
+):
+    llm = hand_engine()
+    client = start_runtime(embedding=engine, llm=llm).connect()
+    await_fuser(client)
+    client.submit(index, chapters=["preface", "said", "x"]).result(10)
+    run = client.submit(index_with_preface, chapter="one")
+    llm.finish(llm.wait_for(1)[0], "said")
+    np.testing.assert_array_equal(run.result(10), vectors(["preface", "said"]))
+    run = client.submit(summed_up, chapters=["two", "three"])
+    for item, said in zip(llm.wait_for(3)[1:], ["x", "preface"], strict=True):
+        llm.finish(item, said)
+    np.testing.assert_array_equal(run.result(10), vectors(["x", "preface"]))
+    assert engine.texts == [["preface", "said", "x"]]
 
 
 def test_a_list_with_a_bad_item_fails_alone(client, engine):

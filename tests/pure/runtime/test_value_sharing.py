@@ -10,10 +10,14 @@ import pytest
 
 from herasys_rt.client.client import Client
 from herasys_rt.client.run import Run
-from herasys_rt.dsl import workflow
+from herasys_rt.config import PoolConfig
+from herasys_rt.dsl import map_over, workflow
+from herasys_rt.engines import modelled
 from herasys_rt.engines.protocol import Item
 from operators import embed, generate, retrieve
-from tests.pure.runtime.path_lab import await_fuser
+from tests.pure.runtime.path_lab import await_fuser, under_both_hashes
+
+pytestmark = under_both_hashes
 
 WORDS = "cats and mice"
 CHUNK = {"id": "a#0", "source": "a", "text": "because", "score": 0.5}
@@ -33,12 +37,24 @@ def briefly(text: str, top_k: int = 1):
     return {"found": found, "words": words}
 
 
+@workflow
+def each_embedded(texts: list[str]):
+    return map_over(texts, embed)
+
+
+@workflow
+def each_answer_embedded(texts: list[str]):
+    said = map_over(texts, lambda text: generate("{text}", text=text))
+    return map_over(said, embed)
+
+
 class Bench:
     """A runtime whose language model says what the test says, and counts the rest."""
 
     def __init__(self, start: Callable[..., Any], engine: Callable[[], Any]) -> None:
         self.engines = {name: engine() for name in ("embedding", "search", "llm")}
-        self.runtime = start(**self.engines)
+        pool = PoolConfig(name="python", resource="python", engine="modelled")
+        self.runtime = start(**self.engines, python=modelled.create(pool))
         self._said = 0
 
     def connect(self, tenant: str = "default") -> Client:
@@ -109,13 +125,29 @@ def test_with_one_input_different_they_share_up_to_there(bench: Bench):
     assert third.result(10)["words"] == "dogs and bones"
 
 
+def test_equal_items_share_whether_a_list_or_a_region_has_them(bench: Bench):
+    client, vector = bench.connect(), np.ones(3, dtype=np.float32)
+    run = client.submit(each_embedded, texts=["cats", "mice"])
+    bench.serve("embedding", 2, vector)
+    run.result(10)
+    run = client.submit(each_answer_embedded, texts=["one", "two", "three"])
+    bench.say("mice")
+    bench.say("dogs")
+    bench.say("cats")
+    items = bench.serve("embedding", 3, vector)
+    assert [item.args["text"] for item in items] == ["cats", "mice", "dogs"]
+    run.result(10)
+    embedded = [n for n in run.report()["nodes"] if n["operator"] == "embed@1"]
+    assert [n["reused"] for n in embedded] == [True, False, True]
+
+
 def test_tenants_never_share_by_value(bench: Bench):
     ours, theirs = bench.connect("ours"), bench.connect("theirs")
     runs = [client.submit(politely, question=f"{client}?") for client in (ours, theirs)]
     bench.say(WORDS)
     bench.say(WORDS)
     items = bench.serve("embedding", 2, np.ones(3, dtype=np.float32))
-    assert {item.trust_scope for item in items} == {"ours", "theirs"}
+    assert {item.trust_scope for item in items} == {"tenant:ours", "tenant:theirs"}
     bench.serve("search", 2, [CHUNK], revisions={"docs": 1})
     for run in runs:
         assert run.result(10) == [CHUNK]

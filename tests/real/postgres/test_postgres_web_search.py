@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from herasys_rt.config import PoolConfig
 from herasys_rt.engines.postgres.store import CollectionStore
@@ -127,3 +129,16 @@ def test_a_database_that_is_not_there_is_each_items_outcome():
         assert "s3cret" not in str(error)
     finally:
         bench.engine.close()
+
+
+def test_another_database_is_told_apart_and_the_same_one_known_again(dsn, bench):
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("CREATE DATABASE elsewhere")
+    there = make_conninfo(**{**conninfo_to_dict(dsn), "dbname": "elsewhere"})
+    told: list[str] = []
+    for where in (dsn, there, there):
+        other = Bench(where)
+        told.append(other.engine.describe()["fingerprint"])
+        other.engine.close()
+    assert told[0] == bench.engine.describe()["fingerprint"]
+    assert told[1] == told[2] != told[0]
