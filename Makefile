@@ -41,6 +41,9 @@ export TOKENIZERS_PARALLELISM ?= false
 export RAY_USAGE_STATS_ENABLED ?= 0
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export PIP_ROOT_USER_ACTION ?= ignore
+# Images of containers set it: every worker of the suite, and every process that a test
+# starts, would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 
 DEMO_ARGS ?=
 TEST_ARGS ?=

@@ -19,6 +19,7 @@ from herasys_rt.core.values import Value
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import WorkflowSpec
 from tests.pure.core.kernel_lab import AGENT, BROKEN, BUSY, POOLS
+from tests.pure.core.kernel_model import ids_ended, owner, owners_ended
 from tests.pure.core.kernel_shapes import (
     BRANCHY,
     CLASSIC,
@@ -31,14 +32,8 @@ from tests.pure.core.kernel_shapes import (
     dressed,
     shaped,
 )
-from tests.pure.core.kernel_world import (
-    KernelWorld,
-    Piece,
-    ids_ended,
-    owner,
-    owners_ended,
-    pick,
-)
+from tests.pure.core.kernel_trace import Piece
+from tests.pure.core.kernel_world import KernelWorld, pick
 
 ANY = st.integers(0, 1_000_000)
 
@@ -117,7 +112,7 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
     def submit_list(self, name: str, salt: int, how: int) -> None:
         self.submit_spec(self.fresh("run"), LISTS[name], salt, how)
 
-    @rule(salt=st.integers(0, 3), many=st.integers(2, 4), how=ANY)
+    @rule(salt=st.integers(0, 9), many=st.integers(3, 5), how=ANY)
     def submit_overlapping_lists(self, salt: int, many: int, how: int) -> None:
         for at in range(many):
             self.submit_spec(self.fresh("run"), LISTS["list"], salt + 2 * at, how)

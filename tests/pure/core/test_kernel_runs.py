@@ -420,7 +420,7 @@ def test_only_a_bounded_number_of_ended_runs_is_remembered() -> None:
     assert list(lab.state.cancelled_early) == ["x2", "x3"]
 
 
-def test_ten_thousand_runs_leave_memory_where_it_started() -> None:
+def test_thousands_of_runs_leave_memory_where_it_started() -> None:
     """Known fault 16: nothing grows but what is bounded."""
     import gc
 
@@ -461,8 +461,8 @@ def test_ten_thousand_runs_leave_memory_where_it_started() -> None:
 
     serve(range(200))
     before = objects()
-    serve(range(200, 10_200))
-    assert objects() - before < 500
+    serve(range(200, 3_200))
+    assert objects() - before < 150
     assert len(state.table.completed) <= 50 and not state.flights and not state.runs
     assert len(state.ledger.counts) <= 50
 

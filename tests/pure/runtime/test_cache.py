@@ -20,7 +20,7 @@ from herasys_rt.runtime import pending_purges
 from herasys_rt.runtime.kernels import new_kernel
 from operators import embed, generate, retrieve
 from tests.pure.runtime.conftest import OPERATOR_KEY, HandEngine, LocalRuntime
-from tests.pure.runtime.test_control_path import await_fuser, under_both_hashes
+from tests.pure.runtime.path_lab import await_fuser, under_both_hashes
 
 CHUNK = {"id": "a#0", "source": "a", "text": "because", "score": 0.5}
 

@@ -16,7 +16,7 @@ from herasys_rt.engines import modelled
 from herasys_rt.engines.protocol import Item, Outcome
 from herasys_rt.errors import ErrorInfo, HerasysError, RunCancelledError
 from operators import embed_documents, generate, store
-from tests.pure.runtime.test_control_path import answer, await_accepted, await_fuser
+from tests.pure.runtime.path_lab import answer, await_accepted, await_fuser
 
 BROKEN = ErrorInfo("broken", "it broke", "Mend it.")
 BUSY = ErrorInfo("busy", "it was busy", retryable=True)

@@ -44,6 +44,7 @@ from herasys_rt.messages import (
     ToHost,
     ToScheduler,
 )
+from herasys_rt.runtime import host as host_module
 from herasys_rt.runtime.host import HostLoop
 from herasys_rt.runtime.objects import InlineValues
 from operators import generate
@@ -142,7 +143,8 @@ def bench(hand_engine: Any) -> Iterator[Callable[..., Bench]]:
             one.close()
 
 
-def test_a_host_says_that_it_is_ready_until_it_has_a_name(bench):
+def test_a_host_says_that_it_is_ready_until_it_has_a_name(bench, monkeypatch):
+    monkeypatch.setattr(host_module, "_HEARTBEAT_S", 0.05)
     host = bench()
     assert host.next(HostReady) == host.next(HostReady)
     host.tell(Named("llm-0"))

@@ -50,7 +50,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setattr(reuse_store, "_PATIENCE_S", 0.05)  # and nobody waits a second
     made = Machine(tmp_path / "reuse")
     yield made
     for store in made.open_:
