@@ -97,10 +97,10 @@ def _look(state: State, sharing: Sharing, keys: list[bytes]) -> None:
     for key in keys:
         held = table.find(key, state.now) if may_take else None
         room = len(sharing.slots) + len(sharing.waits) < MOST_LENDERS
-        if held is not None and (room or held.entry.value.digest in sharing.slots):
+        if held is not None and (room or held.entry.lent.digest in sharing.slots):
             entry = held.entry
             state.table.touch(entry)
-            _borrow(state, sharing, key, entry.value, held.position, entry.items_expire_s)
+            _borrow(state, sharing, key, entry.lent, held.position, entry.items_expire_s)
             continue
         lender = table.live.get(key)
         if lender is None:

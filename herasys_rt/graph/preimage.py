@@ -2,7 +2,8 @@
 
 A pre-image is a list of fields: format version, operator, verb, resource, model, trust
 scope, then each argument by port name. An argument enters as the digest of its canonical
-value, whether it was a literal or an input of the run. Lists, choices and expressions
+value, whether it was a literal or an input of the run. A reduction enters where there is
+one. Lists, choices and expressions
 enter with their form and all their parts: of a choice the condition and both sides, which
 together decide the value. All but the digests is self-delimiting, so that two pre-images
 are equal only when every field is. Labels, options, run ids and ids of nodes and regions
@@ -95,7 +96,7 @@ def item_fields(
     """The item pre-image of a node; none, when an item of its output depends on what is
     only known in the run beside the item of the list: another node, a region's item, what
     a collection holds then."""
-    rest = {name: arg for name, _, arg in full_args(node) if name != node.list_port}
+    rest = {name: arg for name, _, arg in full_args(node) if decides_items(node, name)}
     known = (Lit, InputRef)
     found = (leaf for arg in rest.values() for leaf in leaves(arg))
     if node.list_port is None or node.collection is not None:
@@ -103,6 +104,12 @@ def item_fields(
     if not all(isinstance(leaf, known) for leaf in found):
         return ()
     return _Writer(spec, node, hashing, "item").fields(fingerprint)
+
+
+def decides_items(node: NodeSpec, name: str) -> bool:
+    """Whether an argument decides each item of an output beside the item of the list."""
+    reduction = node.reduction
+    return name != node.list_port and (reduction is None or name not in reduction.params)
 
 
 def full_args(node: NodeSpec) -> list[tuple[str, PortType, Arg]]:
@@ -151,9 +158,15 @@ class _Writer:
             self._parts.append(b"r")
             self._argument(region.items, PortType.ANY)
             fields.append(self._field("region"))
+        reduction = node.reduction
+        if reduction is not None and self._domain != "item":
+            told = [reduction.function, sorted(reduction.params)]
+            fields.append(Field("reduction", (codec.canonical(told),)))
         for name, wanted, arg in full_args(node):
-            if self._domain == "item" and name == node.list_port:
-                fields.append(Field(name, (codec.canonical([name]),), is_argument=True))
+            if self._domain == "item" and not decides_items(node, name):
+                if name == node.list_port:
+                    listed = codec.canonical([name])
+                    fields.append(Field(name, (listed,), is_argument=True))
                 continue
             many = len(arg.items) if isinstance(arg, ListRef) else -1
             self._parts.append(codec.canonical([name, many]))

@@ -117,10 +117,15 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
     def submit_list(self, name: str, salt: int, how: int) -> None:
         self.submit_spec(self.fresh("run"), LISTS[name], salt, how)
 
-    @rule(salt=st.integers(0, 3), many=st.integers(2, 4), how=ANY)
-    def submit_overlapping_lists(self, salt: int, many: int, how: int) -> None:
+    @rule(
+        name=st.sampled_from(["list", "best"]),
+        salt=st.integers(0, 3),
+        many=st.integers(2, 4),
+        how=ANY,
+    )
+    def submit_overlapping_lists(self, name: str, salt: int, many: int, how: int) -> None:
         for at in range(many):
-            self.submit_spec(self.fresh("run"), LISTS["list"], salt + 2 * at, how)
+            self.submit_spec(self.fresh("run"), LISTS[name], salt + 2 * at, how)
 
     @rule(salt=st.integers(0, 3), how=ANY)
     def submit_lists_one_long_after_the_other(self, salt: int, how: int) -> None:

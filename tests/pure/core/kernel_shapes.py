@@ -148,6 +148,10 @@ LISTS: dict[str, WorkflowSpec] = {
     "list in a region": spec_of("m many $ts in=r", "a llm m", regions={"r": 2}),
     "list of a node": spec_of("l llm", "m many l", outputs="m l"),
     "texts": spec_of("m many ~$ts"),
+    "best": spec_of("m best $ts"),
+    "best below": spec_of("q embed", "m best $ts if=q", "a llm m", outputs="a m q"),
+    "best of a node": spec_of("l llm", "m best l", "n best l", outputs="m n l"),
+    "best in a region": spec_of("m best $ts in=r", "a llm m", regions={"r": 2}),
     "texts of a node": spec_of("l llm", "m many ~l", "n many l", outputs="m n l"),
     "texts in a region": spec_of(
         "l llm in=r", "m many ~l in=r", "a llm m", regions={"r": 2}

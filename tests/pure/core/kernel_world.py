@@ -504,11 +504,16 @@ class KernelWorld:
         if how % 5 < 2:
             content = f"{item.flight}/{item.attempt}/{made}"
         parts = () if truncated else self.assembled(item, node)
+        reduced = node.reduction is not None
         if item.shared is not None:
-            content = f"{parts or made}"
+            content = f"{reduced}{parts or made}"
         digest = hashlib.sha256(content.encode()).digest()
         self.made.setdefault(digest, {})[made] = None
-        self.parts[digest] = parts
+        lent_from = None
+        if reduced and item.shared is not None:
+            lent_from = self.lending(content, parts, made.begun_s, stored=how % 2 == 0)
+        else:
+            self.parts[digest] = parts
         self.since[digest] = max(self.since.get(digest, 0.0), made.begun_s)
         value = self.new_place(digest) if how % 3 == 0 else Value(digest, 1, b"x")
         drawn = digest[0]
@@ -529,6 +534,7 @@ class KernelWorld:
             b"meta",
             revisions,
             truncated,
+            parts=lent_from,
         )
         out = self.send(event)
         for end in out:
@@ -538,6 +544,17 @@ class KernelWorld:
                 regions = self.runs[end.run_id].pieces[number].spec.regions
                 bad_lists = {"not_a_list", "too_many_items"} if regions else set[str]()
                 assert end.error.code in {"gone", *bad_lists}
+
+    def lending(
+        self, content: str, parts: tuple[Part, ...], since_s: float, *, stored: bool
+    ) -> Value:
+        """What a value was made of, where its items lie."""
+        digest = hashlib.sha256(f"parts of {content}".encode()).digest()
+        self.parts[digest] = parts
+        self.since[digest] = max(self.since.get(digest, 0.0), since_s)
+        value = self.new_place(digest) if stored else Value(digest, 1, b"x")
+        self.values[digest] = value
+        return value
 
     def assembled(self, item: WorkItem, node: NodeSpec) -> tuple[Part, ...]:
         """The items of an output: borrowed ones from where they are said to lie. It must
@@ -562,6 +579,8 @@ class KernelWorld:
         assert node.list_port is not None
         arg, spec = node.args[node.list_port], self.specs[item.spec_id]
         records = arg.args["items"] if isinstance(arg, Expr) else None
+        if node.by_text:
+            records = arg
         over = records or arg
         if isinstance(over, InputRef):
             fact = facts_of(spec, item.inputs.digest)[over.name]
