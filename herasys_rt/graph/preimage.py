@@ -13,8 +13,9 @@ Pre-images are of three kinds. Of the *structural* pre-image a node that is an
 argument is a hole for its signature, and the list of the region that the node itself is in
 is a field. Of the *value* pre-image it is its place among `NodeSpec.parents`, and the
 region's list stays out: both enter later, by what they turned out to be. The *item*
-pre-image of a node with a list port leaves out the list at it too: with an item's digest it
-decides one item of the output.
+pre-image of a node with a list port leaves out the list at it too, and what only a
+reduction reads (places are those among the nodes that `item_args` name): with an item's
+digest it decides one item of the output.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from herasys_rt.graph.spec import (
     NodeRef,
     NodeSpec,
     WorkflowSpec,
-    leaves,
+    node_refs,
 )
 from herasys_rt.graph.types import PortType
 
@@ -93,23 +94,22 @@ def value_fields(
 def item_fields(
     spec: WorkflowSpec, node: NodeSpec, fingerprint: str, hashing: Hash
 ) -> tuple[Field, ...]:
-    """The item pre-image of a node; none, when an item of its output depends on what is
-    only known in the run beside the item of the list: another node, a region's item, what
-    a collection holds then."""
-    rest = {name: arg for name, _, arg in full_args(node) if decides_items(node, name)}
-    known = (Lit, InputRef)
-    found = (leaf for arg in rest.values() for leaf in leaves(arg))
+    """The item pre-image of a node: without the list at its list port, and without what
+    nodes and lists of regions give. None where there is no such port, or where an item
+    depends on what a collection holds at the time."""
     if node.list_port is None or node.collection is not None:
-        return ()
-    if not all(isinstance(leaf, known) for leaf in found):
         return ()
     return _Writer(spec, node, hashing, "item").fields(fingerprint)
 
 
-def decides_items(node: NodeSpec, name: str) -> bool:
-    """Whether an argument decides each item of an output beside the item of the list."""
-    reduction = node.reduction
-    return name != node.list_port and (reduction is None or name not in reduction.params)
+def item_args(node: NodeSpec) -> dict[str, Arg]:
+    """The arguments that decide each item of an output beside the item of the list."""
+    reads = () if node.reduction is None else node.reduction.params
+    return {
+        name: arg
+        for name, _, arg in full_args(node)
+        if name != node.list_port and name not in reads
+    }
 
 
 def full_args(node: NodeSpec) -> list[tuple[str, PortType, Arg]]:
@@ -139,7 +139,11 @@ class _Writer:
         self._node = node
         self._hashing = hashing
         self._domain = domain
-        self._places = {name: i for i, name in enumerate(node.parents)}
+        self._deciding = item_args(node) if domain == "item" else None
+        above = node.parents
+        if self._deciding is not None:
+            above = dict.fromkeys(ref.node for ref in node_refs(self._deciding))
+        self._places = {name: i for i, name in enumerate(above)}
         self._floats = {i.name for i in spec.inputs if i.type == PortType.FLOAT}
         self._bound: list[str] = []
         self._parts: list[bytes | Slot] = []
@@ -163,7 +167,7 @@ class _Writer:
             told = [reduction.function, sorted(reduction.params)]
             fields.append(Field("reduction", (codec.canonical(told),)))
         for name, wanted, arg in full_args(node):
-            if self._domain == "item" and not decides_items(node, name):
+            if self._deciding is not None and name not in self._deciding:
                 if name == node.list_port:
                     listed = codec.canonical([name])
                     fields.append(Field(name, (listed,), is_argument=True))

@@ -39,10 +39,12 @@ from herasys_rt.core.values import Fact, Value
 from herasys_rt.graph.spec import (
     Expr,
     InputRef,
+    ItemRef,
     Lit,
     NodeRef,
     NodeSpec,
     WorkflowSpec,
+    leaves,
     node_refs,
 )
 from tests.pure.core.kernel_lab import (
@@ -69,8 +71,9 @@ AGENTS_TENANT = "tenant-0"
 WRITTEN = (hashlib.sha256(b"\0").digest(),) * MAX_ITEMS
 """The digests of the items of a list that is written down: they are all 0."""
 
-Part = tuple[str, str, bytes]
-"""An item of an output: the operator and tenant that it was computed for, and of what."""
+Part = tuple[str, str, bytes, str]
+"""An item of an output: the operator and tenant that it was computed for, of what, and
+what else decided it."""
 
 
 @dataclass(frozen=True)
@@ -563,7 +566,8 @@ class KernelWorld:
             return ()
         items = self.listed(item, node)
         assert item.shared.count == len(items)
-        whole = tuple((node.operator, item.tenant, text) for text in items)
+        beside = self.beside(item, node)
+        whole = tuple((node.operator, item.tenant, text, beside) for text in items)
         parts = dict(enumerate(whole))
         for position, lender, index in item.shared.borrowed:
             if lender < 0:
@@ -573,6 +577,18 @@ class KernelWorld:
                 parts[position] = self.parts[item.shared.lenders[lender].digest][index]
         assert tuple(parts[i] for i in range(len(items))) == whole, "another item"
         return whole
+
+    def beside(self, item: WorkItem, node: NodeSpec) -> str:
+        """What an item's output depends on beside the item of the list."""
+        rest = replace(
+            node, args={n: arg for n, arg in node.args.items() if n != node.list_port}
+        )
+        upstream, gathered = dict(item.upstream), dict(item.gathered)
+        spec = self.specs[item.spec_id]
+        given = [given_for(p, upstream, gathered) for p in taken(spec, rest)]
+        leaf_kinds = [type(leaf) for arg in rest.args.values() for leaf in leaves(arg)]
+        told = self.item_told(item, node) if ItemRef in leaf_kinds else None
+        return f"{given} {told}"
 
     def listed(self, item: WorkItem, node: NodeSpec) -> tuple[bytes, ...]:
         """The digests of the items at a node's list port."""
@@ -594,22 +610,27 @@ class KernelWorld:
             return tuple(value.digest for value in gathered[at])
         return self.values[dict(item.upstream)[at].digest].items
 
+    def item_told(self, item: WorkItem, node: NodeSpec) -> bytes:
+        """The digest of an element's item; empty where nobody told it, or there is none."""
+        if item.item is not None:
+            return item.item.digest
+        if item.element < 0:
+            return b""
+        spec = self.specs[item.spec_id]
+        over = spec.region_index[node.region].items
+        facts = facts_of(spec, item.inputs.digest)
+        known = facts[over.name].items if isinstance(over, InputRef) else ()
+        if isinstance(over, Lit):
+            known = WRITTEN
+        if item.items is not None:
+            known = self.values[item.items.digest].items
+        return known[item.element] if known else b""
+
     def made_of(self, item: WorkItem, node: NodeSpec, begun_s: float, cut_s: float) -> Made:
         """What the value of an item is made of."""
         upstream, gathered = dict(item.upstream), dict(item.gathered)
         spec = self.specs[item.spec_id]
-        told = b""
-        if item.item is not None:
-            told = item.item.digest
-        elif item.element >= 0:
-            over = spec.region_index[node.region].items
-            facts = facts_of(spec, item.inputs.digest)
-            known = facts[over.name].items if isinstance(over, InputRef) else ()
-            if isinstance(over, Lit):
-                known = WRITTEN
-            if item.items is not None:
-                known = self.values[item.items.digest].items
-            told = known[item.element] if known else b""
+        told = self.item_told(item, node)
         return Made(
             node.operator,
             form_of(node),

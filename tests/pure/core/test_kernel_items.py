@@ -648,3 +648,38 @@ def test_what_nobody_borrows_or_keeps_is_let_go_at_once():
     late = output("ab", "place-2")
     event = ItemFinished(work.flight, 7, "embed-1", inline(b"x"), 1.0, parts=late)
     assert releases(lab.send(event)) == ["place-2"]
+
+
+# What decides an item beside the item of the list
+
+
+def test_items_below_a_node_are_equal_where_it_gives_the_same():
+    lab, spec = Lab(slots=4), spec_of("q llm $x", "m best $texts q")
+
+    def submit(run_id: str, texts: str, question: bytes) -> WorkItem:
+        fact = Fact(True, len(texts), digests(f"{run_id}{texts}"), digests(texts))
+        asked = item(lab.submit(run_id, spec, run_id, facts={"texts": fact}))
+        return item(lab.finish(asked, inline(question)))
+
+    lab.finish(submit("1", "ab", b"why"), inline(b"best"), parts=output("ab"))
+    assert computed(submit("2", "abc", b"when"), "abc") == "abc"
+    work = submit("3", "xb", b"why")
+    assert computed(work, "xb") == "x" and read(work, "xb", "ab") == "xb"
+
+
+def test_elements_share_items_where_their_own_item_is_equal():
+    spec = spec_of("m many $texts % in=r", regions={"r": "$xs"})
+    lab = Lab(slots=4, seeded=True)
+    facts = {"texts": listed("ab"), "xs": Fact(True, 2, digests("pq"))}
+    for at, work in enumerate(items(lab.submit("r1", spec, "one", facts=facts))):
+        assert computed(work, "ab") == "ab"
+        lab.finish(work, inline(f"{at}".encode()))
+    facts = {"texts": listed("bc"), "xs": Fact(True, 2, digests("qz"))}
+    asked = items(lab.submit("r2", spec, "two", facts=facts))
+    assert [computed(work, "bc") for work in asked] == ["c", "bc"]
+
+
+def test_elements_whose_own_item_nobody_told_share_nothing():
+    spec = spec_of("m many $texts % in=r", regions={"r": "$xs"})
+    facts = {"texts": listed("ab"), "xs": Fact(True, 1)}
+    assert item(Lab().submit("r1", spec, "one", facts=facts)).shared is None

@@ -47,6 +47,19 @@ def each(question: str, searches: list[str]):
 
 
 @workflow
+def each_question(questions: list[str], names: str):
+    return map_over(
+        questions, lambda q: rerank(q, search_text(names, collection="docs"), top_k=2)
+    )
+
+
+@workflow
+def rewritten(question: str, names: str):
+    asked = generate("Rewrite: {q}", q=question)
+    return rerank(asked, search_text(names, collection="docs"), top_k=2)
+
+
+@workflow
 def found(question: str, names: str):
     return rerank(question, search_text(names, collection="docs"), top_k=2)
 
@@ -236,6 +249,21 @@ def test_what_searches_find_is_scored_once_whatever_else_they_tell(client, engin
     for run, names in zip(runs, ("abc", "abcd", "dxa"), strict=True):
         assert texts(run.result(10)) == texts(expected("why", chunks(names), 2))
     assert sorted(engine.scored) == list("abcdx")
+
+
+def test_questions_of_a_region_score_their_own_pairs(client, engine):
+    for questions, names in ((["why", "when"], "abc"), (["when", "who", "why"], "bcd")):
+        run = client.submit(each_question, questions=questions, names=names)
+        for best, question in zip(run.result(10), questions, strict=True):
+            assert texts(best) == texts(expected(question, chunks(names), 2))
+    assert sorted(engine.scored) == sorted("abcd" * 2 + "bcd")
+
+
+def test_a_question_that_a_node_gives_counts_by_its_words(client, engine):
+    """However it came about."""
+    for question, names in (("why", "abc"), ("why", "xb"), ("when", "ab")):
+        client.submit(rewritten, question=question, names=names).result(10)
+    assert engine.scored == "abcx" + "ab"
 
 
 def test_a_literal_list_shares_with_one_that_is_an_input(client, engine):
