@@ -41,6 +41,6 @@ def rerank(
     that are no better than the search before them, but different. Then ``score`` is the
     fused one and ``rerank_score`` the reranker's.
 
-    A chunk whose text another call scores or has scored for an equal query is not scored
-    again, whatever else the chunks have, and whatever ``top_k`` is.
+    A text that another call scores or has scored for an equal query is not scored again,
+    whatever else the chunks hold and whatever ``top_k`` is.
     """
