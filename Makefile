@@ -41,6 +41,9 @@ export TOKENIZERS_PARALLELISM ?= false
 export RAY_USAGE_STATS_ENABLED ?= 0
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export PIP_ROOT_USER_ACTION ?= ignore
+# Container images set it; then every worker of the suite, and every process that a test
+# starts, compiles everything again.
+unexport PYTHONDONTWRITEBYTECODE
 
 DEMO_ARGS ?=
 TEST_ARGS ?=

@@ -17,6 +17,7 @@ HerasysError
 ├── EnvironmentFaultError something around us is missing or broken
 │   ├── DatabaseUnreachableError
 │   ├── ModelUnavailableError
+│   ├── ValueLostError        Ray's object store has lost a large value
 │   ├── ClusterError          Ray: cannot start, cannot join, selector unsatisfiable
 │   └── RuntimeStateError     runtime already up, not up, or gone
 └── InternalError         a broken invariant: our fault, carries the story
@@ -222,6 +223,14 @@ class ModelUnavailableError(EnvironmentFaultError):
     """The model's files are not here and cannot be fetched."""
 
     code = "model_unavailable"
+
+
+class ValueLostError(EnvironmentFaultError):
+    """A large value is not in the object store any more (``fields['place']``): what needed
+    it can be submitted again, and what is lost is computed again."""
+
+    code = "value_lost"
+    retryable = True
 
 
 class ClusterError(EnvironmentFaultError):

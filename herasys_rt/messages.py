@@ -190,6 +190,12 @@ class KeptDropped(msgspec.Struct, frozen=True, tag=True):
     entries: int
 
 
+class PurgeNoted(msgspec.Struct, frozen=True, tag=True):
+    """The scheduler to itself: the purge of this ``number`` is written down."""
+
+    number: int
+
+
 class FuserLost(msgspec.Struct, frozen=True, tag=True):
     """The watcher saw the fuser's process end."""
 
@@ -412,6 +418,7 @@ ToScheduler = (
     | FuserReady
     | FuserLost
     | KeptDropped
+    | PurgeNoted
     | Stop
 )
 ToHost = (

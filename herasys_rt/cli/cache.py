@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from herasys_rt.cli.options import JsonOption
+from herasys_rt.cli.options import ConfigOption, JsonOption, read_config
 from herasys_rt.cli.output import Output, counted
 from herasys_rt.errors import RuntimeStateError, UsageError
 
@@ -50,11 +50,13 @@ def purge(
         str | None, typer.Option(metavar="HEX", help="Only the result of this signature.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    config: ConfigOption = None,
     json: JsonOption = None,
 ) -> None:
     """Forget results, in memory and on disk, so that they are computed again.
 
-    Runs at work go on with what they have; what they make of it is not kept.
+    Runs at work go on with what they have; what they make of it is not kept. While the
+    runtime is down, what it has left on disk goes; the configuration says where that is.
 
     [bold]Examples[/bold]
 
@@ -68,10 +70,11 @@ def purge(
             _ask(f"Forget {what}?")
         from herasys_rt.cli import runtime
 
-        done = runtime.purge_cache(tenant, collection, signature)
+        read = read_config(config)
+        done = runtime.purge_cache(tenant, collection, signature, read)
         told = f"forgot {counted(done['entries'], 'result')} ({done['bytes']:,} bytes)"
         if done["stored"] is None:
-            told += "; those on disk follow as soon as the store answers"
+            told += "; those on disk follow as soon as their store answers"
         elif done["stored"]:
             told += f", and {done['stored']:,} on disk"
         output.console.print(told, markup=False, highlight=False)

@@ -35,6 +35,7 @@ _NO_REPORT: dict[str, Any] = {
     "output": None,
     "sources": [],
     "usage": {},
+    "billed": {},
     "error": None,
     "latency_s": None,
     "nodes": [],

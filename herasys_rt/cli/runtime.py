@@ -48,12 +48,13 @@ def explain(nodes: list[tuple[str, str]], tenant: str) -> list[Explanation]:
 
 
 def purge_cache(
-    tenant: str | None, collection: str | None, signature: str | None
+    tenant: str | None, collection: str | None, signature: str | None, config: Config
 ) -> dict[str, Any]:
-    """Purge the background runtime's cache: what went, as plain data."""
+    """Purge the background runtime's cache, or without one what it has left on disk: what
+    went, as plain data."""
     from herasys_rt.client.background import purge_runtime
 
-    return purge_runtime(tenant, collection, signature)
+    return purge_runtime(tenant, collection, signature, config)
 
 
 def connect(config: Config | None, tenant: str | None, progress: Progress) -> Client:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from herasys_rt.client.cache import purged, signature_of
 from herasys_rt.client.link import Link
+from herasys_rt.config import Config, default_config
+from herasys_rt.core.commands import DropKept
 from herasys_rt.errors import RuntimeStateError
 from herasys_rt.graph.explain import Explanation
-from herasys_rt.runtime import places
+from herasys_rt.runtime import pending_purges, places
 from herasys_rt.runtime.daemon import endpoint_of
+from herasys_rt.runtime.lifetimes import moment_now
+from herasys_rt.runtime.results_file import ResultsFile
 
 
 def runtime_status() -> dict[str, Any]:
@@ -53,20 +59,20 @@ def purge_runtime(
     tenant: str | None = None,
     collection: str | None = None,
     signature: str | None = None,
+    config: Config | None = None,
 ) -> dict[str, Any]:
     """Purge the background runtime's cache as its operator: of one tenant, or of all.
 
-    Errors: `InputError` for a signature that is none, `RuntimeStateError` when no runtime
-    is up or it does not answer.
+    Without a runtime the results go that ``config`` (None: the laptop's) says are on disk.
+    Errors: `InputError` for a signature that is none, `RuntimeStateError` when there are
+    neither, or the runtime does not answer.
     """
     wanted = signature_of(signature)
     state = places.read_state()
     if state is None:
-        raise RuntimeStateError(
-            "no runtime is up, so there is no cache to purge",
-            hint="Start it with `herasys up` first. A store on disk may also be deleted "
-            f"while it is down: {places.reuse_dir()}, or scheduler.reuse.store_dir.",
-        )
+        folder = places.store_folder(config or default_config())
+        stored = purge_folder(folder, DropKept(0, tenant, collection, wanted))
+        return {"entries": 0, "bytes": 0, "stored": stored}
     with _linked(state, "operator") as link:
         reply = link.purge(
             tenant=tenant,
@@ -75,6 +81,34 @@ def purge_runtime(
             key=places.operator_key(state["run_dir"]),
         )
     return purged(reply)
+
+
+def purge_folder(folder: Path, drop: DropKept) -> int | None:
+    """Purge results on disk while no background runtime is up; gives how many went.
+
+    None when another process uses them, a private runtime for one: they go when the folder
+    is opened next. Errors: `RuntimeStateError` when there are none, or nothing can be
+    written there.
+    """
+    file = ResultsFile(folder)
+    if not file.path.exists():
+        raise RuntimeStateError(
+            f"no runtime is up, and there are no results on disk in {folder}",
+            hint="Name the configuration that the runtime had with --config, where it sets "
+            "scheduler.reuse.store_dir. What is in memory goes with its runtime.",
+        )
+    try:
+        pending_purges.write(folder, drop)
+    except OSError as e:
+        raise RuntimeStateError(
+            f"no runtime is up, and its results in {folder} cannot be purged: {e}",
+            hint="Look at the folder's owner and at the free space of its disk.",
+        ) from e
+    try:
+        opened = file.open(moment_now(), sys.maxsize)
+        return None if opened is None else file.purged
+    finally:
+        file.close()
 
 
 @contextlib.contextmanager

@@ -17,7 +17,12 @@ from herasys_rt.graph.spec import WorkflowSpec, node_refs
 
 
 class RunReport(msgspec.Struct, frozen=True):
-    """A finished run. ``sources`` come from the nodes' provenance, never from text."""
+    """A finished run. ``sources`` come from the nodes' provenance, never from text.
+
+    ``usage`` is what its values took, whoever they were computed for; ``billed`` this run's
+    part of it and of the engine time (``engine_s``): what several runs shared is divided
+    among them, what was reused costs nothing.
+    """
 
     run_id: str
     status: str
@@ -29,6 +34,7 @@ class RunReport(msgspec.Struct, frozen=True):
     latency_s: float
     nodes: tuple[NodeRecord, ...]
     labels: dict[str, str] = {}
+    billed: dict[str, float] = {}
 
     @classmethod
     def of(
@@ -57,6 +63,7 @@ class RunReport(msgspec.Struct, frozen=True):
             latency_s=latency_s,
             nodes=message.nodes,
             labels=message.labels,
+            billed=_billed(message.nodes),
         )
 
     @classmethod
@@ -86,6 +93,7 @@ class RunReport(msgspec.Struct, frozen=True):
             latency_s=latency_s,
             nodes=nodes,
             labels=message.labels,
+            billed=_billed(nodes),
         )
 
     @classmethod
@@ -108,6 +116,7 @@ class RunReport(msgspec.Struct, frozen=True):
             "output": plain(self.output),
             "sources": plain(self.sources),
             "usage": self.usage,
+            "billed": self.billed,
             "error": self.error.to_json() if self.error is not None else None,
             "latency_s": round(self.latency_s, 6),
             "nodes": [node_json(node) for node in self.nodes],
@@ -139,6 +148,7 @@ def node_json(node: NodeRecord) -> dict[str, Any]:
         "state": node.state,
         "queued_s": round(node.queued_s, 6),
         "run_s": round(node.run_s, 6),
+        "share": round(node.share, 6),
         "fused_into": node.fused_into or None,
         "reused": node.reused,
         "shared_items": codec.decode(node.meta).get("shared_items", 0) if node.meta else 0,
@@ -216,3 +226,12 @@ def _usage(metas: Mapping[str, list[dict[str, Any]]]) -> dict[str, int]:
         for name, count in meta.get("usage", {}).items():
             total[name] = total.get(name, 0) + count
     return total
+
+
+def _billed(nodes: tuple[NodeRecord, ...]) -> dict[str, float]:
+    total = {"engine_s": sum(node.billed_s for node in nodes)}
+    for node in nodes:
+        usage = codec.decode(node.meta).get("usage", {}) if node.share and node.meta else {}
+        for name, count in usage.items():
+            total[name] = total.get(name, 0.0) + count * node.share
+    return {name: round(amount, 6) for name, amount in total.items()}

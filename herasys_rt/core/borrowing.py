@@ -9,7 +9,7 @@ none waits for itself.
 
 from __future__ import annotations
 
-from herasys_rt.core import relatives
+from herasys_rt.core import limits, relatives
 from herasys_rt.core.commands import SharedItems
 from herasys_rt.core.items import Sharing, Wait, item_keys
 from herasys_rt.core.lists import Texts
@@ -54,13 +54,16 @@ def ready(state: State, flight: Flight) -> bool:
     return True
 
 
-def lend(state: State, lender: Sharing, value: Value, expires_s: float) -> None:
-    """A flight succeeded: whoever waits for its items borrows them, for results that
-    last no longer than ``expires_s``."""
+def lend(
+    state: State, lender: Sharing, value: Value, expires_s: float, born_s: float
+) -> None:
+    """A flight succeeded: whoever waits for its items, born ``born_s``, borrows them, for
+    results that last no longer than ``expires_s``."""
     conceal(state, lender)
     for _, borrower in sorted(lender.borrowers.items()):
         for key in borrower.waits.pop(lender.number).keys:
-            _borrow(state, borrower, key, value, lender.places[key], expires_s)
+            at = lender.places[key]
+            _borrow(state, borrower, key, value, at, expires_s, born_s)
         if not borrower.waits:
             state.agenda.append(borrower.flight)
     lender.borrowers.clear()
@@ -94,21 +97,37 @@ def conceal(state: State, sharing: Sharing) -> None:
 
 def _look(state: State, sharing: Sharing, keys: list[bytes]) -> None:
     """Borrow each item, or wait for it, or compute it."""
-    table, may_take = state.table.items, sharing.flight.may_take
+    table, flight = state.table.items, sharing.flight
+    may_take = flight.may_take
     for key in keys:
         held = table.find(key, state.now) if may_take else None
+        if held is not None and not limits.takes_value(
+            state, flight, held.entry.items_born_s
+        ):
+            held = None
         room = len(sharing.slots) + len(sharing.waits) < MOST_LENDERS
         if held is not None and (room or held.entry.lent.digest in sharing.slots):
             entry = held.entry
             state.table.touch(entry)
-            _borrow(state, sharing, key, entry.lent, held.position, entry.items_expire_s)
+            _borrow(
+                state,
+                sharing,
+                key,
+                entry.lent,
+                held.position,
+                entry.items_expire_s,
+                entry.items_born_s,
+            )
             continue
         lender = table.live.get(key)
         if lender is None:
             table.live[key] = sharing
             sharing.claims[key] = None
         elif lender.number in sharing.waits or (
-            room and lender.number < sharing.number and _depth(lender) < LONGEST_CHAIN
+            room
+            and lender.number < sharing.number
+            and _depth(lender) < LONGEST_CHAIN
+            and limits.borrows(flight, lender)
         ):
             wait = sharing.waits.get(lender.number)
             if wait is None:
@@ -123,7 +142,13 @@ def _depth(sharing: Sharing) -> int:
 
 
 def _borrow(
-    state: State, sharing: Sharing, key: bytes, value: Value, index: int, expires_s: float
+    state: State,
+    sharing: Sharing,
+    key: bytes,
+    value: Value,
+    index: int,
+    expires_s: float,
+    born_s: float,
 ) -> None:
     payload = sharing.flight.payload
     assert payload is not None
@@ -135,6 +160,7 @@ def _borrow(
             payload.placed = (*payload.placed, value)
             state.ledger.acquire(value)
     payload.lasts_s = min(payload.lasts_s, expires_s)
+    payload.born_s = min(payload.born_s, born_s)
     sharing.taken[key] = slot, index
 
 

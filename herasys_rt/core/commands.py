@@ -117,6 +117,10 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
     ``run_s`` engine time (both 0 for joined, reused and skipped nodes, whose time is
     their flight's). ``fused_into`` is ``run_id/node_id`` of the flight's first member
     when this node joined it; ``reused`` that it took a completed result.
+
+    A flight's cost is divided equally among the members that it ended with: ``share`` is
+    the node's part of what its ``meta`` tells as usage, ``billed_s`` its part of the engine
+    time. Both are 0 of what was not executed for it, so that bills add up to what was.
     """
 
     id: str
@@ -132,6 +136,8 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
     fragment: int = 0
     parents: tuple[str, ...] = ()
     """Of an agent's node: ids of the nodes whose results it used."""
+    share: float = 0.0
+    billed_s: float = 0.0
 
 
 class FinishRun(msgspec.Struct, frozen=True, tag=True):
@@ -196,8 +202,9 @@ class KeepResult(msgspec.Struct, frozen=True, tag=True):
 
     It is that of every node with this ``signature`` while the collections it depends on
     have these ``revisions``, for ``ttl_s`` more seconds (infinity: without end). It was
-    made by ``operator`` for ``tenant`` in ``run_s`` seconds and with ``tokens``. A purge
-    since ``generation`` makes it void.
+    made by ``operator`` for ``tenant`` in ``run_s`` seconds and with ``tokens``,
+    ``age_s`` seconds ago, and the first thing that it was made of ``eldest_age_s`` ago. A
+    purge since ``generation`` makes it void.
     """
 
     signature: bytes
@@ -210,6 +217,8 @@ class KeepResult(msgspec.Struct, frozen=True, tag=True):
     operator: str
     run_s: float = 0.0
     tokens: int = 0
+    age_s: float = 0.0
+    eldest_age_s: float = 0.0
 
 
 class DropKept(msgspec.Struct, frozen=True, tag=True):

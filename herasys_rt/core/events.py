@@ -68,7 +68,8 @@ class Hint(msgspec.Struct, frozen=True):
 
     It holds while the collections that the node depends on have these ``revisions``, for
     ``ttl_s`` more seconds, and if nothing was purged since ``generation``. ``tenant`` is
-    whom it was made for; the rest is as in `ItemFinished`.
+    whom it was made for, ``age_s`` how long ago and ``eldest_age_s`` how long the first
+    thing that it was made of (infinity: nobody knows); the rest is as in `ItemFinished`.
     """
 
     node: int
@@ -80,6 +81,8 @@ class Hint(msgspec.Struct, frozen=True):
     ttl_s: float = math.inf
     run_s: float = 0.0
     tokens: int = 0
+    age_s: float = math.inf
+    eldest_age_s: float = math.inf
 
 
 class RunSubmitted(msgspec.Struct, frozen=True, tag=True):
@@ -258,6 +261,13 @@ class CachePurged(msgspec.Struct, frozen=True, tag=True):
     signature: bytes = b""
 
 
+class ValuesLost(msgspec.Struct, frozen=True, tag=True):
+    """Somebody could not fetch these values: the object store has lost them. Told before
+    the failure of the item that needed one."""
+
+    places: tuple[str, ...]
+
+
 Event = (
     PoolDeclared
     | PoolFailed
@@ -277,4 +287,5 @@ Event = (
     | ItemAborted
     | CollectionChanged
     | CachePurged
+    | ValuesLost
 )

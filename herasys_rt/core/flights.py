@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from herasys_rt.core import borrowing, ranks, relatives
+from herasys_rt.core import borrowing, limits, ranks, relatives
 from herasys_rt.core.commands import AbortItem, AddSubscriber, Subscriber
 from herasys_rt.core.fusion import Claim, Key, Result, Revisions
 from herasys_rt.core.instances import Pool
@@ -41,6 +41,8 @@ def launch(
     )
     if node.fragment.kv_tokens:
         flight.kv_tokens = node.fragment.kv_tokens[position]
+    if node.fragment.passing:
+        flight.passing = position in node.fragment.passing
     state.next_flight += 1
     state.flights[flight.id] = flight
     if key is not None:
@@ -120,6 +122,14 @@ def drop(state: State, flight: Flight) -> None:
     retire(state, flight)
 
 
+def conceal(state: State, flight: Flight) -> None:
+    """Nobody finds a flight any more, and what it gives is not kept."""
+    state.table.forget(flight)
+    flight.key = flight.value_key = None
+    for claim in flight.claims:
+        claim.key = None
+
+
 def retire(state: State, flight: Flight) -> list[Node]:
     """End a flight that is in no queue and no slot; gives its members, now without it."""
     state.table.forget(flight)
@@ -157,6 +167,7 @@ def detach(state: State, flight: Flight) -> Flight:
         revisions=flight.revisions,
         value_key=flight.value_key,
         claims=flight.claims,
+        passing=flight.passing,
         members=flight.members,
         seats=flight.seats,
         attempt=flight.attempt,
@@ -193,7 +204,10 @@ def capture(state: State, feeder: Node) -> None:
     flight = feeder.flight
     if flight is None or flight.payload is not None:
         return
-    flight.payload = payload = payload_of(feeder)
+    payload = payload_of(feeder)
+    if len(flight.members) > 1 and not limits.feeds(state, feeder, payload):
+        flight = _part(state, feeder)
+    flight.payload = payload
     for value in payload.placed:
         state.ledger.acquire(value)
     flight.value_key = value_key_of(state, feeder, flight)
@@ -204,6 +218,23 @@ def capture(state: State, feeder: Node) -> None:
         for node in list(flight.members.values()):
             if node.missing:
                 prune(state, node)
+
+
+def _part(state: State, feeder: Node) -> Flight:
+    """Give a node whose inputs others in its flight must not have one of its own; theirs
+    waits for another feeder."""
+    flight = feeder.flight
+    assert flight is not None
+    del flight.members[feeder.seat]
+    if flight.leader is feeder:
+        _promote(state, flight)
+    else:
+        feeder.fused_into = ""
+        move(feeder, "waiting", state.now)
+    launch(state, feeder, None, flight.pool, flight.revisions)
+    own = feeder.flight
+    assert own is not None
+    return own
 
 
 def doubt(state: State, node: Node) -> None:

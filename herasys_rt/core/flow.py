@@ -8,7 +8,7 @@ chain is too long.
 
 from __future__ import annotations
 
-from herasys_rt.core import flights, relatives
+from herasys_rt.core import flights, limits, relatives
 from herasys_rt.core.conditions import Verdict, judge, length_of
 from herasys_rt.core.fusion import Entry, Result
 from herasys_rt.core.plan import Area
@@ -82,11 +82,13 @@ def begin(state: State, node: Node, news: list[Node]) -> None:
     key = fragment.keys[position] if node.element < 0 else None
     if key is not None and fragment.plan.reuses[position]:
         listed = state.table.result(key, state.now)
-        if listed is not None:
+        if listed is not None and limits.takes(state, node, listed.result):
             take(state, node, listed.entry, listed.result)
             flights.prune(state, node)
             return
     twin = state.table.live.get(key) if key is not None else None
+    if twin is not None and key is not None and not limits.joins(state, node, key, twin):
+        twin = key = None
     if twin is not None and key is not None:
         flights.join(state, twin, node, key)
     else:

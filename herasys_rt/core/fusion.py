@@ -8,6 +8,7 @@ each structure that leads to it, and one by value, known once its inputs are.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -40,7 +41,9 @@ class Result(msgspec.Struct, eq=False, gc=False):
     ``exact`` says that it is whole, and that everything it was made from is and had the
     revisions its key names; ``expires_s`` is when it stops being reusable (infinity:
     never). ``value`` is None when there is none: the flight failed, or its leader left
-    after the start. ``tokens`` is how many it took, in and out, where there are such.
+    after the start. ``tokens`` is how many it took, in and out, where there are such,
+    ``members`` among how many the flight's cost is divided.
+    ``born_s`` and ``eldest_s`` are as in `herasys_rt.core.limits`.
     """
 
     value: Value | None
@@ -52,6 +55,9 @@ class Result(msgspec.Struct, eq=False, gc=False):
     run_s: float
     attempts: int
     tokens: int = 0
+    members: int = 1
+    born_s: float = -math.inf
+    eldest_s: float = -math.inf
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
@@ -65,14 +71,16 @@ class Claim(msgspec.Struct, eq=False):
     """What the members of a flight that was merged into an equal one came with: their
     structural key, the revisions it names, and what their inputs were made of.
 
-    ``exact`` and ``expires_s`` are those of these inputs. ``result`` is set when the
-    flight has succeeded: for these members.
+    ``exact``, ``expires_s`` and ``eldest_s`` are those of these inputs. ``passing`` is as
+    in `Flight`. ``result`` is set when the flight has succeeded: for these members.
     """
 
     key: Key | None
     revisions: Revisions
     exact: bool
     expires_s: float
+    eldest_s: float
+    passing: bool = False
     result: Result | None = None
 
     def agrees(self, seen: Iterable[tuple[str, int]]) -> bool:
@@ -84,8 +92,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """A completed result in the table: as ``results`` by the keys that lead to it, which
     differ in their expiry; without any no lookup finds it. ``pins`` counts nodes of
     active runs that hold it. ``items`` are the keys of its items where they may be
-    borrowed, until ``items_expire_s``. ``parts`` is what the value was made of, where the
-    items lie there."""
+    borrowed, until ``items_expire_s``; born ``items_born_s``. ``parts`` is what the value
+    was made of, where the items lie there."""
 
     results: dict[Key, Result]
     value: Value
@@ -94,6 +102,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     pins: int = 0
     items: tuple[bytes, ...] = ()
     items_expire_s: float = 0.0
+    items_born_s: float = 0.0
     parts: Value | None = None
 
     @property
@@ -189,8 +198,9 @@ class FusionTable:
         pins: int = 0,
     ) -> Entry | None:
         """Keep a completed result of ``size`` bytes, held by ``pins`` nodes, as ``results``
-        by those keys that have none yet; None when none is left, or when it alone exceeds
-        ``max_bytes``. ``results`` is the entry's from now on. `trim` afterwards.
+        by those keys that have none yet, or one born before; None when none is left, or
+        when it alone exceeds ``max_bytes``. ``results`` is the entry's from now on. `trim`
+        afterwards.
         """
         if size > self.max_bytes:
             return None
@@ -201,7 +211,7 @@ class FusionTable:
         for key in tuple(results):
             if completed.setdefault(key, entry) is entry:
                 continue
-            if self.result(key, now) is None:
+            if self._gives_way(key, results[key], now):
                 completed[key] = entry
             else:
                 del results[key]
@@ -218,9 +228,9 @@ class FusionTable:
 
     def also(self, entry: Entry, key: Key, result: Result, now: float) -> bool:
         """List an entry under one more key, by structure; False, and nothing happens, when
-        the key has a result. The entry is listed under its key by value, which stands
-        first."""
-        if self.result(key, now) is not None:
+        the key has a result that was not born before. The entry is listed under its key by
+        value, which stands first."""
+        if not self._gives_way(key, result, now):
             return False
         if len(entry.results) >= _MOST_KEYS:
             self._unlist(list(entry.results)[1], entry)
@@ -229,11 +239,17 @@ class FusionTable:
         return True
 
     def keep_items(
-        self, entry: Entry, sharing: Sharing, lent: Value, expires_s: float
+        self,
+        entry: Entry,
+        sharing: Sharing,
+        lent: Value,
+        expires_s: float,
+        born_s: float,
     ) -> None:
-        """Let the items of a completed result, which lie in ``lent``, be found until
-        ``expires_s``; their keys, and what is lent beside the value, count as its bytes."""
-        self.items.keep(entry, sharing.places, expires_s)
+        """Let the items of a completed result, born ``born_s``, be found until
+        ``expires_s``. They lie in ``lent``; their keys, and what is lent beside the value,
+        count as its bytes."""
+        self.items.keep(entry, sharing.places, expires_s, born_s)
         size = ENTRY_BYTES * len(entry.items)
         if lent is not entry.value:
             entry.parts = lent
@@ -273,6 +289,10 @@ class FusionTable:
         """Begin the next generation without the chosen entries; gives them. Who holds one
         keeps it."""
         self.generation += 1
+        return self.drop(chosen)
+
+    def drop(self, chosen: Callable[[Entry], bool]) -> list[Entry]:
+        """Let no lookup find the chosen entries; gives them. Who holds one keeps it."""
         gone = [entry for entry in self.listed() if chosen(entry)]
         for entry in gone:
             for key in list(entry.results):
@@ -286,6 +306,17 @@ class FusionTable:
     def listed(self) -> list[Entry]:
         """Every entry that a lookup can find, once each."""
         return list(dict.fromkeys(self.completed.values()))
+
+    def _gives_way(self, key: Key, result: Result, now: float) -> bool:
+        """Whether a result may be listed under a key; one born before it goes: who asks
+        for younger ones would find none."""
+        listed = self.result(key, now)
+        if listed is None:
+            return True
+        if listed.result.born_s >= result.born_s:
+            return False
+        self._unlist(key, listed.entry)
+        return True
 
     def _unlist(self, key: Key, entry: Entry) -> None:
         """Take a key out. With its last key the entry goes, and the value when nodes that

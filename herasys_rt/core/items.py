@@ -92,10 +92,13 @@ class ItemTable:
             return None
         return held
 
-    def keep(self, entry: Entry, places: dict[bytes, int], expires_s: float) -> None:
-        """A completed result has these items from now on, until ``expires_s``."""
+    def keep(
+        self, entry: Entry, places: dict[bytes, int], expires_s: float, born_s: float
+    ) -> None:
+        """A completed result, born ``born_s``, has these items until ``expires_s``."""
         entry.items = tuple(places)
         entry.items_expire_s = expires_s
+        entry.items_born_s = born_s
         for key, position in places.items():
             self.held[key] = Held(entry, position)
 

@@ -13,6 +13,7 @@ from herasys_rt.core import (
     agents,
     ends,
     flights,
+    losses,
     matching,
     outcomes,
     pools,
@@ -42,6 +43,7 @@ from herasys_rt.core.events import (
     RunSubmitted,
     SpecRegistered,
     TimePassed,
+    ValuesLost,
 )
 from herasys_rt.core.state import FOREVER, KernelConfig, Run, State, new_state
 
@@ -114,6 +116,8 @@ def _take(state: State, event: Event) -> None:
             agents.close(state, event)
         case CachePurged():
             reuse.purge(state, event)
+        case ValuesLost():
+            losses.lose(state, event)
         case TimePassed():
             _pass_time(state)
         case _:

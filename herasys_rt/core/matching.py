@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from herasys_rt.core import flights, flow, remaining, reuse
+from herasys_rt.core import flights, flow, limits, remaining, reuse
 from herasys_rt.core.fusion import Claim, Key, Listed, agree
 from herasys_rt.core.state import Flight, State
 
@@ -26,10 +26,17 @@ def match(state: State) -> None:
         if key is None or flight.attempt > 1 or flight.state != "waiting":
             continue
         listed = table.result(key, state.now)
-        if listed is not None and flight.may_take:
+        if (
+            listed is not None
+            and flight.may_take
+            and limits.takes_value(state, flight, listed.result.born_s)
+        ):
             _take(state, flight, key, listed)
         elif (twin := table.live.setdefault(key, flight)) is not flight:
-            _merge(state, flight, twin)
+            if limits.merges(state, flight, twin):
+                _merge(state, flight, twin)
+            else:
+                flight.value_key = None  # the twin's, which it must not have
 
 
 def _take(state: State, flight: Flight, key: Key, listed: Listed) -> None:
@@ -41,6 +48,7 @@ def _take(state: State, flight: Flight, key: Key, listed: Listed) -> None:
         listed.result,
         exact=payload.exact and agree(flight.key, flight.revisions, key[1]),
         expires_s=min(payload.expires_s, listed.result.expires_s),
+        eldest_s=min(payload.eldest_s, listed.result.born_s),
     )
     own = flight.key
     if (
@@ -49,7 +57,7 @@ def _take(state: State, flight: Flight, key: Key, listed: Listed) -> None:
         and result.expires_s > state.now
         and table.also(listed.entry, own, result, state.now)
     ):
-        reuse.keep(state, own, result, listed.entry.owner)
+        reuse.keep(state, own, result, listed.entry.owner, passing=flight.passing)
     members = flights.retire(state, flight)
     for node in members:
         node.fused_into = ""
@@ -62,6 +70,13 @@ def _merge(state: State, flight: Flight, twin: Flight) -> None:
     """Let every member join a live flight that computes the same value."""
     payload = flight.payload
     assert payload is not None
-    claim = Claim(flight.key, flight.revisions, payload.exact, payload.expires_s)
+    claim = Claim(
+        flight.key,
+        flight.revisions,
+        payload.exact,
+        payload.expires_s,
+        payload.eldest_s,
+        flight.passing,
+    )
     members = flights.retire(state, flight)
     flights.adopt(state, twin, members, claim)

@@ -68,13 +68,13 @@ def item_finished(state: State, event: ItemFinished) -> None:
         return
     instance = vacate(state, flight)
     lasts_s = reuse.lasts_s(state, flight)
-    result = _result(flight, event, instance, lasts_s)
+    result = _result(state, flight, event, instance, lasts_s)
     entry = _keep(state, flight, event, result, lasts_s)
     sharing = flight.sharing
     if sharing is not None and not event.truncated:
         if entry is not None and sharing.places:
-            state.table.keep_items(entry, sharing, lent, lasts_s)
-        borrowing.lend(state, sharing, lent, lasts_s)
+            state.table.keep_items(entry, sharing, lent, lasts_s, result.born_s)
+        borrowing.lend(state, sharing, lent, lasts_s, result.born_s)
         owner = reuse.owner_of(state, flight)
         state.savings.of(owner.operator, owner.tenant).shared_items += sharing.spared
     if event.parts is not None:
@@ -135,8 +135,9 @@ def try_again(
 ) -> None:
     """A try failed: another one where that may help, else every member is told.
 
-    An effect is never tried again: it may have happened. Without a `Retry` of its own a
-    flight is queued again at once, up to `KernelConfig.max_attempts` tries.
+    An effect is never tried again: it may have happened; nor is what was given a value
+    that is lost. Without a `Retry` of its own a flight is queued again at once, up to
+    `KernelConfig.max_attempts` tries.
     """
     flight.tries += 1
     retry = flight.options.retry
@@ -146,6 +147,8 @@ def try_again(
         most = retry.max_attempts
         may = error.code in retry.retry_on if retry.retry_on else error.retryable
         wait_s = delay_s(retry, flight)
+    assert flight.payload is not None
+    may = may and not flight.payload.lost
     if may and flight.tries < most and not flight.effect:
         requeue(state, flight, avoid=instance, wait_s=wait_s)
     else:
@@ -232,6 +235,7 @@ def fail(
         queued_s=flight.queued_s,
         run_s=run_s,
         attempts=flight.attempt if instance else flight.attempt - 1,
+        members=len(flight.members),
     )
     members = flights.retire(state, flight)
     for node in members:
@@ -249,10 +253,13 @@ def revise(state: State, collection: str, revision: int) -> None:
         state.named_revisions.clear()
 
 
-def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) -> Result:
+def _result(
+    state: State, flight: Flight, event: ItemFinished, instance: str, lasts_s: float
+) -> Result:
     """The result for the flight's own members; sets the others' in their claims."""
     payload, seen, whole = flight.payload, event.revisions, not event.truncated
     assert payload is not None
+    born_s = min(state.now, payload.born_s)
     result = Result(
         value=event.value,
         meta=event.meta,
@@ -265,12 +272,16 @@ def _result(flight: Flight, event: ItemFinished, instance: str, lasts_s: float) 
         run_s=event.run_s,
         attempts=flight.attempt,
         tokens=event.tokens,
+        members=len(flight.members),
+        born_s=born_s,
+        eldest_s=min(born_s, payload.eldest_s),
     )
     for claim in flight.claims:
         claim.result = replace(
             result,
             exact=whole and claim.exact and claim.agrees(seen.items()),
             expires_s=min(claim.expires_s, lasts_s),
+            eldest_s=min(born_s, claim.eldest_s),
         )
     return result
 
@@ -311,7 +322,9 @@ def _keep(
     pins = len(flight.members)
     entry = state.table.store(found, event.value, size, now, owner, pins)
     if entry is not None and state.config.reuse_store:
+        passing = {claim.key for claim in flight.claims if claim.passing}
         for key, lasting in entry.results.items():
             if key is not flight.value_key:
-                reuse.keep(state, key, lasting, owner)
+                own = flight.passing if key is flight.key else key in passing
+                reuse.keep(state, key, lasting, owner, passing=own)
     return entry

@@ -14,7 +14,7 @@ def payload_of(node: Node) -> Payload:
         return _branched_payload(node)
     run, fragment = node.run, node.fragment
     nodes, plan = fragment.nodes, fragment.plan
-    exact, expires_s = True, FOREVER
+    exact, expires_s, eldest_s = True, FOREVER, FOREVER
     placed = (fragment.inputs,) if fragment.inputs.place else ()
     upstream: list[tuple[int, Value]] = []
     for position in plan.parents[node.position]:
@@ -29,6 +29,8 @@ def payload_of(node: Node) -> Payload:
             exact = False
         if result.expires_s < expires_s:
             expires_s = result.expires_s
+        if result.eldest_s < eldest_s:
+            eldest_s = result.eldest_s
     return Payload(
         plan.spec_id,
         node.position,
@@ -38,6 +40,7 @@ def payload_of(node: Node) -> Payload:
         tuple(upstream),
         exact,
         expires_s,
+        eldest_s,
         placed,
     )
 
@@ -74,6 +77,7 @@ def _branched_payload(node: Node) -> Payload:
         upstream=tuple(upstream),
         exact=all(result.exact for result in used),
         expires_s=min([result.expires_s for result in used], default=FOREVER),
+        eldest_s=min([result.eldest_s for result in used], default=FOREVER),
         gathered=tuple(gathered),
         element=node.element,
         items=items,

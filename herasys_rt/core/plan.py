@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from herasys_rt.core.limits import Limit, limits_of
 from herasys_rt.core.lists import ListSource, Texts, list_source
 from herasys_rt.core.needs import Needs, conditions_on_items, needs_of
 from herasys_rt.errors import ErrorInfo
@@ -74,6 +75,7 @@ class Plan:
     may do so by structure: not in a region. ``reuses`` marks those that may take completed
     results by structure: neither they nor their ancestors are kept out of the cache. What
     is kept out of it takes nothing from there, nor do those that it is made for.
+    ``limits`` are how old what nodes take may be, empty where none says so.
     ``listens`` marks streaming outputs. ``pools`` is None until resolved, and again
     whenever a pool was declared.
     """
@@ -91,6 +93,7 @@ class Plan:
     pure: tuple[bool, ...]
     keyed: tuple[bool, ...]
     reuses: tuple[bool, ...]
+    limits: tuple[Limit, ...]
     effect: tuple[bool, ...]
     listens: tuple[bool, ...]
     options: tuple[NodeOptions, ...]
@@ -156,6 +159,7 @@ def plan_of(spec: WorkflowSpec, hashing: Hash = SHA256) -> Plan:
         pure=pure,
         keyed=tuple(p and r < 0 for p, r in zip(pure, region, strict=True)),
         reuses=_reusing(nodes, asks),
+        limits=limits_of(nodes, asks),
         effect=effect,
         listens=tuple(
             n.streams and i in outputs and region[i] < 0 for i, n in enumerate(nodes)

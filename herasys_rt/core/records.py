@@ -51,10 +51,14 @@ def _record(
     counts = state.savings.of(spec.operator, node.run.tenant)
     counts.seen += 1
     instance, meta, queued_s, run_s, attempts = "", b"", 0.0, 0.0, 0
+    share, billed_s = 0.0, 0.0
     if result is not None:
         meta = result.meta
         if not reused:
             instance = result.instance
+            if node_state == "succeeded" or node_state == "failed":
+                share = 1.0 / result.members
+                billed_s = result.run_s * share
             if not fused_into:
                 queued_s, run_s = result.queued_s, result.run_s
                 attempts = result.attempts
@@ -88,6 +92,8 @@ def _record(
         meta,
         fragment,
         parents,
+        share,
+        billed_s,
     )
 
 

@@ -16,6 +16,7 @@ from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.events import CachePurged, Hint
 from herasys_rt.core.fusion import Key, Owner, Result
 from herasys_rt.core.state import FOREVER, Flight, Fragment, Payload, State, open_fragments
+from herasys_rt.core.values import Value
 
 T = TypeVar("T")
 
@@ -33,6 +34,8 @@ def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
         ):
             table.hints_ignored += 1
             continue
+        if table.result(key, state.now) is not None:
+            continue  # What the store has came from here.
         result = Result(
             value=hint.value,
             meta=hint.meta,
@@ -43,6 +46,8 @@ def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
             run_s=hint.run_s,
             attempts=0,
             tokens=hint.tokens,
+            born_s=state.now - hint.age_s,
+            eldest_s=state.now - hint.eldest_age_s,
         )
         owner = Owner(nodes[hint.node].operator, hint.tenant)
         size = hint.value.size + len(hint.meta)
@@ -57,15 +62,19 @@ def settle(state: State, hints: Iterable[Hint]) -> None:
         state.ledger.discard(hint.value)
 
 
-def keep(state: State, key: Key, result: Result, owner: Owner) -> None:
+def keep(state: State, key: Key, result: Result, owner: Owner, *, passing: bool) -> None:
     """Tell the store of a result that the table lists under one more structural key, where
     there is a store.
 
-    Not of what depends on a collection whose revision no database has told: nobody could
-    say later whether it has moved.
+    Not of what is ``passing`` (`Flight`), nor of what depends on a collection whose
+    revision no database has told: nobody could say later whether it has moved.
     """
     signature, revisions = key
-    if not state.config.reuse_store or any(not revision for _, revision in revisions):
+    if (
+        passing
+        or not state.config.reuse_store
+        or any(not revision for _, revision in revisions)
+    ):
         return
     assert result.value is not None
     state.out.append(
@@ -80,6 +89,8 @@ def keep(state: State, key: Key, result: Result, owner: Owner) -> None:
             operator=owner.operator,
             run_s=result.run_s,
             tokens=result.tokens,
+            age_s=state.now - result.born_s,
+            eldest_age_s=state.now - result.eldest_s,
         )
     )
 
@@ -100,11 +111,8 @@ def purge(state: State, event: CachePurged) -> None:
     stale = _conceal_items(state, event, digests)
     for flight in state.flights.values():
         payload = flight.payload
-        if (
-            flight in stale
-            or _is_picked(flight, chosen)
-            or (payload is not None and not digests.isdisjoint(_taken(payload)))
-        ):
+        of_gone = payload is not None and any(v.digest in digests for v in taken(payload))
+        if flight in stale or of_gone or _is_picked(flight, chosen):
             _conceal(state, flight)
     for fragment in open_fragments(state):
         for node in fragment.counted():
@@ -181,14 +189,22 @@ def lasts_s(state: State, flight: Flight) -> float:
     return own_s if own_s < payload.lasts_s else payload.lasts_s
 
 
+def taken(payload: Payload) -> Iterator[Value]:
+    """The results that a payload was made of."""
+    for _, value in payload.upstream:
+        yield value
+    for _, values in payload.gathered:
+        yield from values
+    yield from (value for value in (payload.items, payload.item) if value is not None)
+
+
 def _conceal(state: State, flight: Flight) -> None:
     """Let nobody find a flight, or join what its members' fragments make of its result."""
-    state.table.forget(flight)
-    flight.key = flight.value_key = None
+    flights.conceal(state, flight)
     if flight.payload is not None:
         flight.payload.exact = False
     for claim in flight.claims:
-        claim.key, claim.exact = None, False
+        claim.exact = False
     for node in flight.members.values():
         flights.doubt(state, node)
         _unname(node.fragment, {node.position})
@@ -237,15 +253,6 @@ def _conceal_items(state: State, event: CachePurged, gone: set[bytes]) -> set[Fl
             stale.add(flight)
             borrowing.conceal(state, sharing)
     return stale
-
-
-def _taken(payload: Payload) -> Iterator[bytes]:
-    """Digests of the results that a payload was made of."""
-    for _, value in payload.upstream:
-        yield value.digest
-    for _, values in payload.gathered:
-        yield from (value.digest for value in values)
-    yield from (v.digest for v in (payload.items, payload.item) if v is not None)
 
 
 def _payer(flight: Flight) -> str:

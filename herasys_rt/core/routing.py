@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from herasys_rt.core import flights, flow, relatives
+from herasys_rt.core import flights, flow, limits, relatives
 from herasys_rt.core.conditions import Verdict, judge
 from herasys_rt.core.events import NodesRevealed, RunSubmitted
 from herasys_rt.core.fusion import Key, Listed, Revisions
@@ -48,6 +48,26 @@ def value_parts_of(
     return seeds, own
 
 
+def passing_of(event: RunSubmitted | NodesRevealed, plan: Plan) -> frozenset[int]:
+    """The positions whose structural keys name the run: those below a node that may not
+    fuse, such as an answer that was drawn."""
+    signed = event.seeds or event.signatures
+    if len(signed) != len(plan.pure):
+        return frozenset()
+    alone = {
+        i for i, name in enumerate(signed) if not name and (event.seeds or not plan.pure[i])
+    }
+    if not alone:
+        return frozenset()
+    passing: set[int] = set()
+    for i, above in enumerate(plan.takes):
+        area = plan.region[i]
+        giver = plan.areas[area].giver if area >= 0 else -1
+        if any(parent in alone or parent in passing for parent in (giver, *above)):
+            passing.add(i)
+    return frozenset(passing)
+
+
 def route(state: State, fragment: Fragment) -> None:
     """Decide each node's path.
 
@@ -62,6 +82,9 @@ def route(state: State, fragment: Fragment) -> None:
     flat, root, reuses = plan.flat, plan.root, plan.reuses
     if not flat:
         _judge_all(state, fragment)
+    if plan.limits:
+        limits.part(state, fragment)
+        keys = fragment.keys
     own: list[Node] = []
     needy = bytearray(len(nodes))
     for position in range(len(nodes) - 1, -1, -1):
@@ -73,7 +96,7 @@ def route(state: State, fragment: Fragment) -> None:
         listed: Listed | None = None
         if key is not None and reuses[position] and not waits:
             listed = table.result(key, state.now)
-        if listed is not None:
+        if listed is not None and limits.takes(state, node, listed.result):
             flow.take(state, node, listed.entry, listed.result)
             node.told = True
         elif not wanted:

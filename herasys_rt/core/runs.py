@@ -8,7 +8,7 @@ from herasys_rt.core import ends, remaining, reuse
 from herasys_rt.core.commands import AcceptRun, FinishRun, ForgetSpec, RefuseRun
 from herasys_rt.core.events import NodesRevealed, RunSubmitted
 from herasys_rt.core.plan import Plan, plan_of, resolve_pools, spec_fault
-from herasys_rt.core.routing import keys_of, route, value_parts_of
+from herasys_rt.core.routing import keys_of, passing_of, route, value_parts_of
 from herasys_rt.core.state import (
     Agent,
     Ending,
@@ -177,6 +177,8 @@ def begin(state: State, fragment: Fragment, event: RunSubmitted | NodesRevealed)
     fragment.seeds, fragment.own_collections = value_parts_of(state, event, plan)
     if state.config.fusion and len(event.item_seeds) == len(plan.pure):
         fragment.item_seeds = event.item_seeds
+    if state.config.reuse_store:
+        fragment.passing = passing_of(event, plan)
     if event.hints:
         reuse.take(state, fragment, event.hints)
     if state.tracker is not None:

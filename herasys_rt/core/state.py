@@ -121,7 +121,8 @@ class Fragment(msgspec.Struct, eq=False):
     ``own_collections`` are what keys by value are made with, ``item_seeds`` what keys of
     items are made with, empty where there are none. ``parents`` are the ids of the nodes
     that an agent's values came from. ``kv_tokens`` are predicted by position, or nothing
-    is. ``doubted`` are the positions that `flights.doubt` has been at.
+    is. ``doubted`` are the positions that `flights.doubt` has been at. ``passing`` are
+    those whose structural keys name the run, looked for where a store keeps results.
     """
 
     run: Run
@@ -142,6 +143,7 @@ class Fragment(msgspec.Struct, eq=False):
     open: int = 0
     active: bool = True
     doubted: set[int] | None = None
+    passing: frozenset[int] = frozenset()
 
     def counted(self) -> list[Node]:
         """Every node that has a record, in the order of records."""
@@ -219,10 +221,12 @@ class Ending(msgspec.Struct, eq=False):
 class Payload(msgspec.Struct, eq=False, gc=False):
     """What an engine needs to execute a flight, captured when its inputs were complete.
 
-    ``exact`` and ``expires_s`` are inherited from the upstream results; ``placed`` are
-    the values among all of it that lie in the object store, once per reference. ``lent``
-    are the values whose items are borrowed, and ``lasts_s`` is when these stop being
-    reusable. The other fields are a `WorkItem`'s.
+    ``exact``, ``expires_s`` and ``eldest_s`` are inherited from the upstream results;
+    ``placed`` are the values among all of it that lie in the object store, once per
+    reference. ``lent`` are the values whose items are borrowed, ``lasts_s`` is when these
+    stop being reusable and ``born_s`` when the first of them was born (infinity: there are
+    none). ``lost`` says that one of the values is known to be lost. The other fields are a
+    `WorkItem`'s.
     """
 
     spec_id: str
@@ -233,6 +237,7 @@ class Payload(msgspec.Struct, eq=False, gc=False):
     upstream: tuple[tuple[int, Value], ...]
     exact: bool
     expires_s: float
+    eldest_s: float
     placed: tuple[Value, ...] = ()
     gathered: tuple[tuple[int, tuple[Value, ...]], ...] = ()
     element: int = -1
@@ -241,7 +246,9 @@ class Payload(msgspec.Struct, eq=False, gc=False):
     skipped: tuple[int, ...] = ()
     lent: tuple[Value, ...] = ()
     lasts_s: float = FOREVER
+    born_s: float = FOREVER
     shared: SharedItems | None = None
+    lost: bool = False
 
 
 class Flight(msgspec.Struct, eq=False):
@@ -253,7 +260,8 @@ class Flight(msgspec.Struct, eq=False):
     by value, from when it has its payload; None when it has no such key. ``claims`` are
     those of the flights that were merged into it. The table lists it under all of these
     keys. ``options`` are those of the node it was launched for. While ``timed`` something
-    is due: in a slot the end of its ``timeout_s``, resting the next attempt.
+    is due: in a slot the end of its ``timeout_s``, resting the next attempt. ``passing``:
+    its structural key names a run, so that nobody asks for it after that.
 
     ``kv_tokens`` are predicted to be held for it on its instance, 0 where nothing is.
 
@@ -278,6 +286,7 @@ class Flight(msgspec.Struct, eq=False):
     claims: tuple[Claim, ...] = ()
     state: FlightState = "waiting"
     timed: bool = False
+    passing: bool = False
     timeout_s: float = FOREVER
     members: dict[int, Node] = {}
     seats: int = 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pydantic
 
 from herasys_rt.errors import Fault, InputError
 from herasys_rt.graph import codec
@@ -31,9 +32,10 @@ _LOOSE = (PortType.ANY, PortType.JSON, PortType.RECORDS)
 def check_inputs(spec: WorkflowSpec, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs a run of ``spec`` takes: given values in plain types, defaults added.
 
-    Tuples become lists, NumPy scalars Python's, an int given for a float a float. A
-    value is also held against the ports it feeds, so that ``top_k=0`` or a blank question
-    is refused here and not by an engine.
+    Tuples become lists, NumPy scalars Python's, an int given for a float a float. Pydantic
+    models, also in a list or dict, become the JSON data of their fields by alias: equal
+    data is equal, of whatever class it was. A value is also held against the ports it
+    feeds, so that ``top_k=0`` or a blank question is refused here and not by an engine.
 
     Errors: `InputError` that lists every missing, unknown, wrongly typed, out-of-range,
     empty, non-finite or uncodable input at once (``fields['faults']``).
@@ -159,9 +161,24 @@ def _refusal(spec: WorkflowSpec, faults: list[Fault]) -> InputError:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return cast(Any, value.item())
-    if type(value) is tuple:
-        return list(cast("tuple[Any, ...]", value))
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    if type(value) is dict:
+        given = cast("dict[Any, Any]", value)
+        models = any(map(_is_model, given.values()))
+        return {k: _dumped(v) for k, v in given.items()} if models else given
+    if type(value) is tuple or type(value) is list:
+        items = list(cast("tuple[Any, ...]", value))
+        return [_dumped(item) for item in items] if any(map(_is_model, items)) else items
     return value
+
+
+def _dumped(value: Any) -> Any:
+    return _plain(value) if _is_model(value) else value
+
+
+def _is_model(value: Any) -> bool:
+    return isinstance(value, pydantic.BaseModel)
 
 
 def _own(default: Any) -> Any:

@@ -49,10 +49,16 @@ def unpack_endpoint(data: bytes) -> Endpoint:
 
 
 class SchedulerActor:
-    """Hosts the scheduler's loop in a thread of its own."""
+    """Hosts the scheduler's loop in a thread of its own. ``store`` is the folder of kept
+    results; None: none are."""
 
     def __init__(
-        self, config: Config, pools: list[bytes], run_dir: str, tcp_host: str
+        self,
+        config: Config,
+        pools: list[bytes],
+        run_dir: str,
+        tcp_host: str,
+        store: str | None = None,
     ) -> None:
         from herasys_rt.runtime import places
         from herasys_rt.runtime.kernels import new_kernel
@@ -80,6 +86,7 @@ class SchedulerActor:
             journal,
             hashing=HASHES[config.scheduler.fusion_hash],
             operator_key=places.write_operator_key(Path(run_dir)),
+            store=Path(store) if store is not None else None,
         )
         for pool in config.pools:
             self._loop.roster.expect(pool)

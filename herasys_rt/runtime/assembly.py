@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from herasys_rt.core.commands import SharedItems
-from herasys_rt.errors import EnvironmentFaultError, InternalError, NodeError
+from herasys_rt.core.values import Value
+from herasys_rt.errors import (
+    EnvironmentFaultError,
+    InternalError,
+    NodeError,
+    ValueLostError,
+)
 from herasys_rt.graph import codec
 from herasys_rt.runtime.objects import ValueStore
 
@@ -21,11 +27,13 @@ from herasys_rt.runtime.objects import ValueStore
 class Assembly:
     """What is there of an item's output. ``missing`` are the positions to be computed.
 
-    Items of a value that was lost are computed like those that nobody has.
+    Items of a value that cannot be had are computed like those that nobody has; ``lost``
+    are the places of those that are gone for good.
     """
 
     def __init__(self, shared: SharedItems, values: ValueStore) -> None:
-        lenders = [_content(values, value) for value in shared.lenders]
+        self.lost: list[str] = []
+        lenders = [self._content(values, value) for value in shared.lenders]
         self._count = shared.count
         self._parts: dict[int, Any] = {}
         self._same: dict[int, int] = {}
@@ -69,6 +77,16 @@ class Assembly:
         in_array = isinstance(computed, np.ndarray) if self.missing else self._in_array
         return _stacked(ordered) if in_array else ordered
 
+    def _content(self, values: ValueStore, value: Value) -> Any:
+        """The decoded value; None when it cannot be had."""
+        try:
+            return codec.decode(values.unpack(value))
+        except ValueLostError:
+            self.lost.append(value.place)
+        except EnvironmentFaultError:
+            pass
+        return None
+
     def _check(self, computed: Any) -> None:
         if not isinstance(computed, list | tuple | np.ndarray):
             raise _not_aligned(f"gave a {type(computed).__name__}")
@@ -77,14 +95,6 @@ class Assembly:
             raise _not_aligned(f"gave {many} items for {len(self.missing)}")
         if self._parts and isinstance(computed, np.ndarray) != self._in_array:
             raise _not_aligned("gave a list once and an array once")
-
-
-def _content(values: ValueStore, value: Any) -> Any:
-    """The decoded value; None when it was lost."""
-    try:
-        return codec.decode(values.unpack(value))
-    except EnvironmentFaultError:
-        return None
 
 
 def _stacked(rows: list[Any]) -> NDArray[Any]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from herasys_rt.core.commands import DropKept, KeepResult
@@ -13,7 +17,16 @@ from herasys_rt.core.reuse import report
 from herasys_rt.core.state import State
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.links import Endpoint, Outbox
-from herasys_rt.messages import Generation, KeptDropped, PurgeReply, PurgeRequest
+from herasys_rt.messages import (
+    Generation,
+    KeptDropped,
+    PurgeNoted,
+    PurgeReply,
+    PurgeRequest,
+)
+from herasys_rt.runtime import pending_purges
+
+log = logging.getLogger(__name__)
 
 _PATIENCE_S = 5.0
 """How long who asked for a purge waits for the store."""
@@ -29,13 +42,48 @@ class _Asked(NamedTuple):
     since_s: float
 
 
+class Noting:
+    """Writes purges down in the store's ``folder``, in a thread of its own, and tells the
+    loop when that is done."""
+
+    def __init__(self, folder: Path, tell: Callable[[PurgeNoted], Any]) -> None:
+        self._folder = folder
+        self._tell = tell
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="purges")
+
+    def note(self, number: int, drop: DropKept) -> Future[Path | None]:
+        """Write a purge down; None when that does not work."""
+        record = self._thread.submit(self._write, drop)
+        record.add_done_callback(lambda _: self._tell(PurgeNoted(number)))
+        return record
+
+    def close(self) -> None:
+        """Write what was asked for."""
+        self._thread.shutdown()
+
+    def _write(self, drop: DropKept) -> Path | None:
+        try:
+            return pending_purges.write(self._folder, drop)
+        except OSError as e:
+            log.error("a purge cannot be written down in %s: %s", self._folder, e)
+            return None
+
+
+class _Noted(NamedTuple):
+    """A purge that is being written down, and who asked for it."""
+
+    request: PurgeRequest
+    tenant: str | None
+    record: Future[Path | None]
+
+
 class CacheDesk:
     """Takes purges and passes on what the store is to hear.
 
-    A purge that the store has not confirmed is told again to the next fuser, before that
-    one may offer anything. ``clients`` and ``tenants`` are the scheduler's own tables,
-    ``apply`` lets the kernel handle an event. ``operator_key`` is what the operator shows;
-    empty: nobody is one.
+    Where there is a store a purge is written down first (``noting``), until the store has
+    confirmed it; it is told again to the next fuser, before that one may offer anything.
+    ``clients`` and ``tenants`` are the scheduler's own tables, ``apply`` lets the kernel
+    handle an event. ``operator_key`` is what the operator shows; empty: nobody is one.
     """
 
     def __init__(
@@ -47,6 +95,7 @@ class CacheDesk:
         apply: Callable[[CachePurged], None],
         operator_key: str = "",
         clock: Callable[[], float] = time.monotonic,
+        noting: Noting | None = None,
     ) -> None:
         self._state = state
         self._outbox = outbox
@@ -55,13 +104,18 @@ class CacheDesk:
         self._apply = apply
         self._operator_key = operator_key
         self._clock = clock
+        self._noting = noting
+        self._noted: dict[int, _Noted] = {}
+        self._records: dict[int, Path] = {}
+        self._next_number = 0
         self._fuser: Endpoint | None = None
         self._unconfirmed: dict[int, DropKept] = {}
         self._asked: dict[int, _Asked] = {}
 
     # --- clients --------------------------------------------------------------------
     def purge(self, request: PurgeRequest) -> None:
-        """Carry a purge out and answer it, at once or when the store has."""
+        """Carry a purge out and answer it, at once, or when it is written down and the
+        store has carried it out."""
         tenant, own = request.tenant, self._tenants.get(request.client)
         if own is None:
             return  # It said goodbye.
@@ -72,9 +126,30 @@ class CacheDesk:
                 )
                 return
             tenant = own
+        if self._noting is None:
+            self._carry_out(request, tenant, None)
+            return
+        number = self._next_number
+        self._next_number += 1
+        drop = DropKept(0, tenant, request.collection, request.signature)
+        record = self._noting.note(number, drop)
+        self._noted[number] = _Noted(request, tenant, record)
+
+    def noted(self, message: PurgeNoted) -> None:
+        """A purge is written down: now it may take effect."""
+        noted = self._noted.get(message.number)
+        if noted is not None and noted.record.done():
+            del self._noted[message.number]
+            self._carry_out(noted.request, noted.tenant, noted.record.result())
+
+    def _carry_out(
+        self, request: PurgeRequest, tenant: str | None, record: Path | None
+    ) -> None:
         table = self._state.table
         entries, size = table.entries, table.bytes
         self._apply(CachePurged(tenant, request.collection, request.signature))
+        if record is not None:
+            self._records[table.generation] = record
         asked = _Asked(
             request.client,
             request.question,
@@ -115,6 +190,7 @@ class CacheDesk:
             for generation, other in list(self._unconfirmed.items()):
                 if (other.tenant, other.collection, other.signature) == filters:
                     del self._unconfirmed[generation]  # The later one does as much.
+                    self._tear_up(generation)
         self._unconfirmed[command.generation] = command
 
     # --- the fuser ------------------------------------------------------------------
@@ -135,9 +211,21 @@ class CacheDesk:
     def dropped(self, message: KeptDropped) -> None:
         """The store has carried a purge out."""
         self._unconfirmed.pop(message.generation, None)
+        self._tear_up(message.generation)
         asked = self._asked.pop(message.generation, None)
         if asked is not None:
             self._tell(asked, message.entries)
+
+    def close(self) -> None:
+        """What is not confirmed stays written down."""
+        if self._noting is not None:
+            self._noting.close()
+
+    def _tear_up(self, generation: int) -> None:
+        record = self._records.pop(generation, None)
+        if record is not None:
+            with contextlib.suppress(OSError):  # It is carried out once more then.
+                record.unlink(missing_ok=True)
 
     def _tell(self, asked: _Asked, stored: int | None) -> None:
         reply = PurgeReply(asked.question, asked.entries, asked.bytes, stored)

@@ -109,6 +109,8 @@ class Hinting:
             ttl_s=found.left_s,
             run_s=kept.run_s,
             tokens=kept.tokens,
+            age_s=kept.age_s + found.passed_s,
+            eldest_age_s=kept.eldest_age_s + found.passed_s,
         )
 
     def _is_held(self, signature: bytes) -> bool:

@@ -32,10 +32,11 @@ from herasys_rt.core.events import (
     ItemFailed,
     ItemFinished,
     ItemStarted,
+    ValuesLost,
 )
 from herasys_rt.core.values import INLINE_LIMIT_BYTES, Value
 from herasys_rt.engines.protocol import Engine, Item, Outcome
-from herasys_rt.errors import ErrorInfo, HerasysError, NodeError
+from herasys_rt.errors import ErrorInfo, HerasysError, NodeError, ValueLostError
 from herasys_rt.graph import codec
 from herasys_rt.graph.reductions import REDUCTIONS, sources_of
 from herasys_rt.graph.spec import WorkflowSpec
@@ -53,8 +54,9 @@ from herasys_rt.messages import (
     ToHost,
 )
 from herasys_rt.runtime.assembly import Assembly
-from herasys_rt.runtime.lowering import arguments_of, values_in, with_facts
+from herasys_rt.runtime.lowering import arguments_of, lost_of, values_in
 from herasys_rt.runtime.objects import ValueStore
+from herasys_rt.runtime.outputs import meta_of, tokens_of, with_facts
 
 log = logging.getLogger(__name__)
 
@@ -242,6 +244,8 @@ class HostLoop:
                 else:
                     ready.append(lowered)
             except HerasysError as e:
+                if isinstance(e, ValueLostError):
+                    self._report(ValuesLost(lost_of(item, self._values)))
                 self.finished(key, Outcome(error=e.info()))
             except Exception as e:  # The item must end; a helper thread would hide it.
                 log.exception("item %s could not be lowered", key)
@@ -279,6 +283,8 @@ class HostLoop:
             args = {k: v for k, v in args.items() if k not in node.reduction.params}
         if item.shared is not None and node.list_port is not None:
             work.assembly = Assembly(item.shared, self._values)
+            if work.assembly.lost:
+                self._report(ValuesLost(tuple(work.assembly.lost)))
             args = work.assembly.lacking(args, node.list_port)
             if not work.assembly.missing:
                 return None
@@ -370,7 +376,7 @@ class HostLoop:
                 records = work.reduced(outcome.value)
                 outcome = replace(outcome, value=records, sources=sources_of(records))
             data = codec.encode(outcome.value)
-            meta = _meta(outcome, shared)
+            meta = meta_of(outcome, shared)
         except (codec.CodecError, NodeError) as e:
             self._fail(work, e.info(), outcome.run_s)
             return
@@ -423,7 +429,7 @@ class HostLoop:
             revisions=outcome.revisions,
             truncated=outcome.partial,
             output_tokens=outcome.usage.get("completion_tokens", 0),
-            tokens=_tokens(outcome),
+            tokens=tokens_of(outcome),
             parts=parts,
         )
 
@@ -444,26 +450,5 @@ def _broken(error: Exception) -> ErrorInfo:
     )
 
 
-def _tokens(outcome: Outcome) -> int:
-    """What a model read and wrote for an item."""
-    usage = outcome.usage
-    return usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
-
-
 def _is_placed(item: WorkItem) -> bool:
     return any(value.place for value in values_in(item))
-
-
-def _meta(outcome: Outcome, shared: int) -> bytes:
-    """Usage and sources of a value, opaque to the kernel; empty when there are none.
-    Usage is of what was computed; ``shared_items`` were not."""
-    if not (outcome.usage or outcome.sources or outcome.truncated or shared):
-        return b""
-    meta: dict[str, Any] = {
-        "usage": outcome.usage,
-        "sources": outcome.sources,
-        "truncated": outcome.truncated,
-    }
-    if shared:
-        meta["shared_items"] = shared
-    return codec.encode(meta)

@@ -24,7 +24,7 @@ from herasys_rt.core.commands import (
     WakeAt,
 )
 from herasys_rt.core.values import Value
-from herasys_rt.errors import EnvironmentFaultError
+from herasys_rt.errors import EnvironmentFaultError, ValueLostError
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.links import Endpoint, Outbox
 from herasys_rt.messages import ForgetClient, KnowClient, KnowSpec
@@ -36,7 +36,8 @@ class Interpreter:
 
     ``clients`` and ``hosts`` map names to endpoints and are the scheduler's own tables;
     ``specs`` holds every spec that the kernel knows; what it forgets is removed here.
-    ``keep`` and ``drop`` pass on what the store of results is to hear.
+    ``keep`` and ``drop`` pass on what the store of results is to hear; ``lost`` hears, from
+    another thread, of places whose values could not be delivered because they are lost.
     Commands to somebody who is gone are dropped: the event that told so has already reached
     the kernel or is about to.
     """
@@ -51,6 +52,7 @@ class Interpreter:
         wake_at: Callable[[float], None] = lambda _: None,
         keep: Callable[[KeepResult], None] = lambda _: None,
         drop: Callable[[DropKept], None] = lambda _: None,
+        lost: Callable[[tuple[str, ...]], None] = lambda _: None,
     ) -> None:
         self._outbox = outbox
         self._objects = objects
@@ -58,6 +60,7 @@ class Interpreter:
         self._hosts = hosts
         self._specs = specs
         self._wake_at = wake_at
+        self._lost = lost
         self._known: dict[str, set[str]] = {}
         self._fetchers = ThreadPoolExecutor(4, thread_name_prefix="fetch")
         self._carry: dict[type, Callable[[Any], None]] = {
@@ -163,6 +166,8 @@ class Interpreter:
             )
             ended = msgspec.structs.replace(command, outputs=outputs, gathered=gathered)
         except EnvironmentFaultError as e:  # Nobody reads this thread's future.
+            if isinstance(e, ValueLostError):
+                self._lost(tuple([p for p in handles if self._is_lost(p, handles[p])]))
             ended = msgspec.structs.replace(
                 command, status="failed", outputs=(), gathered=(), error=e.info()
             )
@@ -171,8 +176,17 @@ class Interpreter:
     def _inlined(self, value: Value, handles: dict[str, Any]) -> Value:
         if not value.place:
             return value
-        data = self._objects.read(handles[value.place])
+        data = self._objects.read(value.place, handles[value.place])
         return Value(value.digest, value.size, inline=data)
+
+    def _is_lost(self, place: str, handle: Any) -> bool:
+        try:
+            self._objects.read(place, handle)
+        except ValueLostError:
+            return True
+        except EnvironmentFaultError:
+            return False
+        return False
 
     def _wake(self, command: WakeAt) -> None:
         self._wake_at(command.at_s)

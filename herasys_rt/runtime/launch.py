@@ -29,7 +29,7 @@ from herasys_rt.runtime.actors import (
     unpack_endpoint,
 )
 from herasys_rt.runtime.cluster import demand, preflight
-from herasys_rt.runtime.places import reuse_dir
+from herasys_rt.runtime.places import store_folder
 from herasys_rt.runtime.placing import Placing, no_place
 from herasys_rt.runtime.registry import declare, needs_database
 
@@ -128,6 +128,7 @@ class Runtime:
         for pool in self._config.pools:
             same = [p for p in self._config.pools if p.resource == pool.resource]
             pools.append(msgspec.msgpack.encode(declare(pool, alone=len(same) == 1)))
+        store = _store_of(self._config)
         try:
             self._scheduler = (
                 ray.remote(SchedulerActor)
@@ -135,7 +136,13 @@ class Runtime:
                     **self._options(SCHEDULER_NAME, num_cpus=0),
                     scheduling_strategy=_on_node(here),
                 )
-                .remote(self._config, pools, str(self._run_dir), self._tcp_host)
+                .remote(
+                    self._config,
+                    pools,
+                    str(self._run_dir),
+                    self._tcp_host,
+                    store[0] if store is not None else None,
+                )
             )
             packed = _call(self._scheduler.endpoint.remote())
         except ValueError as e:
@@ -275,8 +282,7 @@ def _store_of(config: Config) -> tuple[str, int] | None:
     reuse = config.scheduler.reuse
     if reuse.store == "none" or not config.scheduler.fusion:
         return None
-    folder = (reuse.store_dir or reuse_dir()).expanduser().absolute()
-    return str(folder), reuse.store_max_bytes
+    return str(store_folder(config)), reuse.store_max_bytes
 
 
 def _call(pending: Any) -> Any:

@@ -34,17 +34,20 @@ def moment_now() -> Moment:
     return Moment(_BOOT, time.clock_gettime(clock), time.time())
 
 
-def left_s(ttl_s: float, since: Moment, now: Moment) -> float:
-    """Seconds that are left of ``ttl_s`` that began at ``since``; 0 when it is over."""
-    if math.isinf(ttl_s):
-        return ttl_s
+def passed_s(since: Moment, now: Moment) -> float:
+    """Seconds that have passed since a moment, at most; infinity when nobody knows."""
     if since.boot == now.boot:
         age_s = now.boot_s - since.boot_s
     else:
         age_s = now.wall_s - since.wall_s
         if age_s >= 0:
             age_s += SKEW_S
-    return max(0.0, ttl_s - age_s) if age_s >= 0 else 0.0
+    return age_s if age_s >= 0 else math.inf
+
+
+def left_s(ttl_s: float, since: Moment, now: Moment) -> float:
+    """Seconds that are left of ``ttl_s`` that began at ``since``; 0 when it is over."""
+    return ttl_s if math.isinf(ttl_s) else max(0.0, ttl_s - passed_s(since, now))
 
 
 def _this_boot() -> str:

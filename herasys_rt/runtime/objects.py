@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from herasys_rt.core.values import INLINE_LIMIT_BYTES, Value
-from herasys_rt.errors import EnvironmentFaultError
+from herasys_rt.errors import EnvironmentFaultError, ValueLostError
 from herasys_rt.graph.hashing import SHA256, Hash
 from herasys_rt.ids import new_id
 
@@ -39,30 +39,43 @@ class ObjectHold:
         """Let the object go. Unknown places are ignored."""
         self._refs.pop(place, None)
 
-    def read(self, handle: Any) -> bytes:
-        """The bytes behind a reference. Errors: `EnvironmentFaultError` when lost."""
-        return read_ref(handle)
+    def read(self, place: str, handle: Any) -> bytes:
+        """The bytes behind a place's reference; errors as of `read_ref`."""
+        return read_ref(place, handle)
 
     def __len__(self) -> int:
         return len(self._refs)
 
 
-def read_ref(ref: Any) -> bytes:
-    """The bytes of an object reference. Errors: `EnvironmentFaultError` when lost."""
+def read_ref(place: str, ref: Any) -> bytes:
+    """The bytes of a place's object reference (None: there is none).
+
+    Errors: `ValueLostError` when the store has lost them, `EnvironmentFaultError` when it
+    does not give them now.
+    """
     import ray
     from ray import exceptions
 
     if ref is None:
-        raise EnvironmentFaultError(
-            "a large value is no longer held", hint="Submit the run again."
-        )
+        raise _lost(place, "is no longer held")
     try:
         array: Any = ray.get(ref, timeout=60)
         return array.tobytes()
+    except exceptions.ObjectLostError as e:
+        raise _lost(place, f"was lost from the object store ({type(e).__name__})") from e
     except exceptions.RayError as e:
         raise EnvironmentFaultError(
-            f"a large value was lost: {type(e).__name__}", hint="Submit the run again."
+            f"a large value could not be fetched: {type(e).__name__}",
+            hint="Submit the run again.",
         ) from e
+
+
+def _lost(place: str, how: str) -> ValueLostError:
+    return ValueLostError(
+        f"a large value {how}",
+        hint="Submit the run again: what is lost is computed again.",
+        place=place,
+    )
 
 
 class ValueStore(Protocol):
@@ -78,7 +91,8 @@ class ValueStore(Protocol):
         ...
 
     def unpack(self, value: Value) -> bytes:
-        """The encoded bytes of a value."""
+        """The encoded bytes of a value. Errors: `ValueLostError` when it is lost,
+        `EnvironmentFaultError` when it cannot be had now."""
         ...
 
 
@@ -131,7 +145,7 @@ class RayValues:
         return Value(name, len(data), place=place)
 
     def unpack(self, value: Value) -> bytes:
-        """See `ValueStore`. Errors: `EnvironmentFaultError` when it was lost."""
+        """See `ValueStore`."""
         if value.inline is not None:
             return value.inline
         import ray
@@ -145,4 +159,4 @@ class RayValues:
                 hint="The scheduler has ended: start the runtime again with `herasys up`, "
                 "and submit the run again.",
             ) from e
-        return read_ref(found[0] if found else None)
+        return read_ref(value.place, found[0] if found else None)

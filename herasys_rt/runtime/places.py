@@ -15,12 +15,15 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, TypeGuard
+from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
 import platformdirs
 import psutil
 
 from herasys_rt.errors import EnvironmentFaultError, HerasysError
+
+if TYPE_CHECKING:
+    from herasys_rt.config import Config
 
 RUN_DIR_PREFIX = "hs-"
 _OPERATOR_KEY = "operator-key"
@@ -107,6 +110,12 @@ def operator_key(run_dir: Path | str) -> str:
 def reuse_dir() -> Path:
     """Where completed results are kept when the configuration does not say."""
     return state_dir() / "reuse"
+
+
+def store_folder(config: Config) -> Path:
+    """Where completed results are kept, if they are."""
+    folder = config.scheduler.reuse.store_dir or reuse_dir()
+    return folder.expanduser().absolute()
 
 
 def state_file() -> Path:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import hashlib
 import logging
+import math
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -19,15 +20,18 @@ from typing import IO, NamedTuple
 import msgspec
 
 from herasys_rt import __version__
+from herasys_rt.core.commands import DropKept
 from herasys_rt.core.fusion import Revisions
+from herasys_rt.core.reuse import chosen_by
 from herasys_rt.core.values import Value
 from herasys_rt.graph import codec
+from herasys_rt.runtime import pending_purges
 from herasys_rt.runtime.lifetimes import Moment, left_s
 
 log = logging.getLogger(__name__)
 
 _NAME = "results.sqlite"
-_FORMAT = 1
+_FORMAT = 2
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS results (
         signature BLOB PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL,
@@ -38,7 +42,8 @@ _SCHEMA = """
 
 class Kept(msgspec.Struct, frozen=True):
     """What is known of a kept result without reading it. ``value`` is without its bytes;
-    ``since`` is when the ``ttl_s`` began; the rest is as in `commands.KeepResult`."""
+    ``since`` is when the ``ttl_s`` began and the ages were these; the rest is as in
+    `commands.KeepResult`."""
 
     value: Value
     revisions: Revisions
@@ -48,6 +53,8 @@ class Kept(msgspec.Struct, frozen=True):
     since: Moment
     run_s: float = 0.0
     tokens: int = 0
+    age_s: float = math.inf
+    eldest_age_s: float = math.inf
 
 
 class Row(NamedTuple):
@@ -69,6 +76,8 @@ class ResultsFile:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / _NAME
+        self.purged = 0
+        """How many results went by what was written down."""
         self._folder = folder
         self._used = 0
         self._damaged = False
@@ -83,7 +92,8 @@ class ResultsFile:
     def open(self, now: Moment, max_bytes: int) -> OrderedDict[bytes, Row] | None:
         """Take the folder and read the index, the least recently used result first.
 
-        What has expired at ``now`` or exceeds ``max_bytes`` is deleted. None when another
+        What has expired at ``now``, exceeds ``max_bytes`` or is to be purged by what is
+        written down (`pending_purges`) is deleted. None when another
         process has the folder, or when it does not work now. A damaged file is begun anew,
         with the next try.
         """
@@ -94,12 +104,19 @@ class ResultsFile:
             if self._damaged:
                 for path in self._folder.glob(f"{_NAME}*"):
                     path.unlink()
-            rows = self._load(now, max_bytes)
+            purges = pending_purges.read(self._folder)
+            rows = self._load(now, max_bytes, [purge.drop for purge in purges])
             self._damaged = False
+            if purges:
+                self.truncate_log()
+            for purge in purges:
+                purge.path.unlink(missing_ok=True)
         except (OSError, sqlite3.OperationalError) as e:
+            self._disconnect()
             log.error("no results are kept in %s: %s", self._folder, e)
             return None
         except (sqlite3.DatabaseError, msgspec.MsgspecError, TypeError) as e:
+            self._disconnect()
             log.error("%s is damaged and begun anew: %s", self.path, e)
             self._damaged = True
             return None
@@ -171,7 +188,10 @@ class ResultsFile:
             self._holder = holder
         return True
 
-    def _load(self, now: Moment, max_bytes: int) -> OrderedDict[bytes, Row]:
+    def _load(
+        self, now: Moment, max_bytes: int, purges: list[DropKept]
+    ) -> OrderedDict[bytes, Row]:
+        chosen = [chosen_by(purge) for purge in purges]
         db = _connect(self.path)
         try:
             self.path.chmod(0o600)
@@ -194,7 +214,11 @@ class ResultsFile:
             ):
                 kept = _heads.decode(head)
                 self._used = max(self._used, used)
-                if size <= room and left_s(kept.ttl_s, kept.since, now) > 0:
+                key = signature, kept.revisions
+                if any(purged(key, kept.tenant) for purged in chosen):
+                    self.purged += 1
+                    over.append(signature)
+                elif size <= room and left_s(kept.ttl_s, kept.since, now) > 0:
                     rows[signature] = Row(kept, size)
                     rows.move_to_end(signature, last=False)
                     room -= size

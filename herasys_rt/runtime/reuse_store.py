@@ -22,7 +22,7 @@ from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.reuse import chosen_by
 from herasys_rt.errors import HerasysError
 from herasys_rt.messages import StoreFacts
-from herasys_rt.runtime.lifetimes import Moment, left_s, moment_now
+from herasys_rt.runtime.lifetimes import Moment, left_s, moment_now, passed_s
 from herasys_rt.runtime.results_file import Kept, ResultsFile, ResultsReader, Row
 
 log = logging.getLogger(__name__)
@@ -38,12 +38,14 @@ _PATIENCE_S = 1.0
 
 
 class Found(NamedTuple):
-    """A kept result: its encoded value and meta."""
+    """A kept result: its encoded value and meta, what is left of its time, and the time
+    that has passed since it was kept."""
 
     kept: Kept
     data: bytes
     meta: bytes
     left_s: float
+    passed_s: float
 
 
 class _Keep(NamedTuple):
@@ -96,6 +98,8 @@ class ReuseStore:
         self._now = now
         self._rows: OrderedDict[bytes, Row] = OrderedDict()
         self._bytes = 0
+        self._listed = False
+        """Whether the index tells what the file has."""
         self._generation = -1
         self._facts = {"kept": 0, "left_out": 0, "found": 0, "damaged": 0}
         self._jobs: deque[_Job] = deque()
@@ -122,8 +126,11 @@ class ReuseStore:
         row = self._rows.get(signature)
         if row is None:
             return None
-        rest_s = left_s(row.kept.ttl_s, row.kept.since, self._now())
-        found = self._read(signature, rest_s) if rest_s > 0 else None
+        now = self._now()
+        rest_s = left_s(row.kept.ttl_s, row.kept.since, now)
+        found = None
+        if rest_s > 0:
+            found = self._read(signature, rest_s, passed_s(row.kept.since, now))
         if found is None:
             self._unlist(signature)
             self._post(_Forget(signature))
@@ -152,6 +159,8 @@ class ReuseStore:
             since=self._now(),
             run_s=result.run_s,
             tokens=result.tokens,
+            age_s=result.age_s,
+            eldest_age_s=result.eldest_age_s,
         )
         self._post(
             _Keep(result.signature, kept, result.meta, result.generation, read, size)
@@ -166,7 +175,7 @@ class ReuseStore:
 
     def facts(self) -> StoreFacts:
         """How it is; from any thread."""
-        state = "up" if self._file.is_open else "waiting"
+        state = "up" if self._listed else "waiting"
         return StoreFacts(state, len(self._rows), self._bytes, **self._facts)
 
     def settle(self) -> None:
@@ -194,7 +203,7 @@ class ReuseStore:
             self._bytes -= self._rows.pop(signature).size
         return taken
 
-    def _read(self, signature: bytes, rest_s: float) -> Found | None:
+    def _read(self, signature: bytes, rest_s: float, since_s: float) -> Found | None:
         """What the file has, when it is whole."""
         try:
             found = self._reader.read(signature, self._opened)
@@ -207,7 +216,7 @@ class ReuseStore:
             )
             self._facts["damaged"] += 1
             return None
-        return None if found is None else Found(*found, rest_s)
+        return None if found is None else Found(*found, rest_s, since_s)
 
     def _unlist(self, signature: bytes) -> None:
         with self._changed:
@@ -287,6 +296,7 @@ class ReuseStore:
                 if isinstance(job, _Purge):
                     job.signatures.update(self._taken_out(job.drop))
             self._opened += 1
+            self._listed = True
         return True
 
     def _write(self, jobs: list[_Job]) -> None:
@@ -372,6 +382,7 @@ class ReuseStore:
         with self._changed:
             self._rows.clear()
             self._bytes = 0
+            self._listed = False
 
     def _shut(self) -> None:
         self._file.close()

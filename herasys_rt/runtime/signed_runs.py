@@ -110,8 +110,9 @@ class SignedRuns:
             f"no run {run_id!r} of tenant {tenant!r} is known",
             hint=near.capitalize()
             if near
-            else "The id is in the run's report. What came before the fuser's last start, "
-            "or while it was away, is not known.",
+            else "The id is in the run's report. How runs were signed is forgotten when "
+            "the fuser ends, and those that came while it was away were not signed: submit "
+            "it again, and ask then.",
             code="unknown_run",
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,7 @@ PURE = {"graph", "dsl", "costs", "core", "policies", "sim", "workloads"}
 ENTRANCES = {"client", "gateway", "cli"}
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Dotted names of everything a file imports, also inside functions."""
     names: set[str] = set()

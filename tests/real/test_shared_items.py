@@ -17,7 +17,7 @@ from herasys_rt.dsl import workflow
 from herasys_rt.engines.embedding.sentence_transformers_engine import create
 from operators import embed_many
 from tests.pure.runtime.conftest import LocalRuntime
-from tests.pure.runtime.test_control_path import await_fuser
+from tests.pure.runtime.path_lab import await_fuser
 
 pytestmark = pytest.mark.real
 

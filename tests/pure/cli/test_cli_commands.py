@@ -39,6 +39,7 @@ def report(**changed: Any) -> dict[str, Any]:
         "output": "pairs",
         "sources": [SOURCE],
         "usage": {"completion_tokens": 2},
+        "billed": {"engine_s": 0.5, "completion_tokens": 2.0},
         "error": None,
         "latency_s": 0.5,
         "nodes": [
@@ -667,8 +668,8 @@ def test_cache_stats_of_no_runtime_are_an_error(monkeypatch, capsys) -> None:
 def test_cache_purge_passes_its_filters_on_and_asks_for_a_yes(monkeypatch, capsys) -> None:
     asked: list[tuple[str | None, ...]] = []
 
-    def purge(*filters: str | None) -> dict[str, Any]:
-        asked.append(filters)
+    def purge(*filters: Any) -> dict[str, Any]:
+        asked.append(filters[:3])
         return {"entries": 2, "bytes": 10, "stored": None}
 
     monkeypatch.setattr(runtime, "purge_cache", purge)

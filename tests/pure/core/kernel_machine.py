@@ -19,6 +19,7 @@ from herasys_rt.core.values import Value
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import WorkflowSpec
 from tests.pure.core.kernel_lab import AGENT, BROKEN, BUSY, POOLS
+from tests.pure.core.kernel_model import ids_ended, owner, owners_ended
 from tests.pure.core.kernel_shapes import (
     BRANCHY,
     CLASSIC,
@@ -31,14 +32,8 @@ from tests.pure.core.kernel_shapes import (
     dressed,
     shaped,
 )
-from tests.pure.core.kernel_world import (
-    KernelWorld,
-    Piece,
-    ids_ended,
-    owner,
-    owners_ended,
-    pick,
-)
+from tests.pure.core.kernel_trace import Piece
+from tests.pure.core.kernel_world import KernelWorld, pick
 
 ANY = st.integers(0, 1_000_000)
 
@@ -117,15 +112,11 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
     def submit_list(self, name: str, salt: int, how: int) -> None:
         self.submit_spec(self.fresh("run"), LISTS[name], salt, how)
 
-    @rule(
-        name=st.sampled_from(["list", "best"]),
-        salt=st.integers(0, 3),
-        many=st.integers(2, 4),
-        how=ANY,
-    )
-    def submit_overlapping_lists(self, name: str, salt: int, many: int, how: int) -> None:
+    @rule(salt=st.integers(0, 9), many=st.integers(3, 5), how=ANY)
+    def submit_overlapping_lists(self, salt: int, many: int, how: int) -> None:
+        spec = LISTS["best" if how % 3 == 2 else "list"]
         for at in range(many):
-            self.submit_spec(self.fresh("run"), LISTS[name], salt + 2 * at, how)
+            self.submit_spec(self.fresh("run"), spec, salt + 2 * at, how)
 
     @rule(salt=st.integers(0, 3), how=ANY)
     def submit_lists_one_long_after_the_other(self, salt: int, how: int) -> None:
@@ -309,6 +300,13 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
             ev.CachePurged(signature=pick(keys, how)[0] if keys else b"none"),
         ]
         self.purge_by(pick(filters, how // 2))
+
+    @precondition(lambda self: self.state.ledger.counts)
+    @rule(which=ANY, kept=st.booleans())
+    def lose_a_value(self, which: int, kept: bool) -> None:
+        places = sorted(self.state.ledger.counts)
+        held = sorted({e.value.place for e in self.state.table.listed()} - {""})
+        self.lose_value(pick(held if kept and held else places, which))
 
     @rule(seconds=st.sampled_from([0.0, 5.0, 30.0]))
     def wait(self, seconds: float) -> None:

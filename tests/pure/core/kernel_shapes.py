@@ -43,6 +43,7 @@ OPTIONS: tuple[NodeOptions, ...] = (
     NodeOptions(timeout_s=9.0, retry=Retry(2, 0.0, retry_on=("broken", "node_timeout"))),
     NodeOptions(priority=1),
     NodeOptions(cache=False, cache_ttl_s=2.0),
+    NodeOptions(cache_ttl_s=3.0),
 )
 
 
@@ -149,13 +150,9 @@ LISTS: dict[str, WorkflowSpec] = {
     "list of a node": spec_of("l llm", "m many l", outputs="m l"),
     "texts": spec_of("m many ~$ts"),
     "best": spec_of("m best $ts"),
-    "best below": spec_of("q embed", "m best $ts if=q", "a llm m", outputs="a m q"),
     "best of a node": spec_of("l llm", "m best l", "n best l", outputs="m n l"),
     "best below a node": spec_of("q llm", "m best $ts q"),
-    "list below a node": spec_of("q llm", "l llm", "m many l q -", outputs="m"),
     "list by items": spec_of("m many $ts % in=r", "a llm m", regions={"r": "$xs"}),
-    "list by a branch": spec_of("c llm", "q llm if=c", "m many $ts c?q:-"),
-    "best in a region": spec_of("m best $ts in=r", "a llm m", regions={"r": 2}),
     "texts of a node": spec_of("l llm", "m many ~l", "n many l", outputs="m n l"),
     "texts in a region": spec_of(
         "l llm in=r", "m many ~l in=r", "a llm m", regions={"r": 2}

@@ -163,7 +163,7 @@ def key_by_value_before_the_inputs(state: State) -> None:
 
 def claim_of_another_flight(state: State) -> None:
     flight = next(f for f in state.flights.values() if f.claims)
-    flight.members[0].claim = Claim(None, (), True, 0.0)
+    flight.members[0].claim = Claim(None, (), True, 0.0, 0.0)
 
 
 def entry_with_a_key_that_does_not_lead_to_it(state: State) -> None:

@@ -56,6 +56,26 @@ def test_every_unfinished_stage_of_a_flight_can_be_joined() -> None:
     ]
 
 
+def test_bills_divide_what_was_executed_among_those_it_was_finished_for() -> None:
+    lab = Lab()
+    lab.submit("r1", ANSWER, "asked")
+    for name in ("r2", "r3", "r4"):
+        lab.submit(name, ANSWER, "asked")
+    lab.cancel("r2")  # Who leaves before the end pays nothing.
+    ends = only(lab.finish(lab.running()[0], run_s=3.0), FinishRun)
+    late = ended(lab.submit("r5", ANSWER, "asked"))
+    assert [(n.share, n.billed_s) for end in ends for n in end.nodes] == [(1 / 3, 1.0)] * 3
+    assert [(n.reused, n.share, n.billed_s) for n in late.nodes] == [(True, 0.0, 0.0)]
+
+
+def test_a_failed_attempt_is_billed_like_any_other() -> None:
+    lab = Lab()
+    lab.submit("r1", ANSWER, "asked")
+    lab.submit("r2", ANSWER, "asked")
+    ends = only(lab.fail(lab.running()[0]), FinishRun)
+    assert [n.share for end in ends for n in end.nodes] == [0.5, 0.5]
+
+
 def test_a_completed_result_is_reused_with_its_meta() -> None:
     lab = Lab()
     lab.finish(item(lab.submit("r1", ANSWER)), inline(b"text"), meta=b"usage")

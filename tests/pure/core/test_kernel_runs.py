@@ -66,7 +66,17 @@ def test_a_chain_runs_node_by_node_and_hands_values_down() -> None:
             "client",
             "succeeded",
             (
-                NodeRecord("q", "embed@1", "succeeded", "embed-1", 0.0, 0.5, attempts=1),
+                NodeRecord(
+                    "q",
+                    "embed@1",
+                    "succeeded",
+                    "embed-1",
+                    0.0,
+                    0.5,
+                    attempts=1,
+                    share=1.0,
+                    billed_s=0.5,
+                ),
                 NodeRecord(
                     "s",
                     "search@1",
@@ -76,6 +86,8 @@ def test_a_chain_runs_node_by_node_and_hands_values_down() -> None:
                     0.5,
                     attempts=1,
                     meta=b"sources",
+                    share=1.0,
+                    billed_s=0.5,
                 ),
                 NodeRecord(
                     "a",
@@ -86,6 +98,8 @@ def test_a_chain_runs_node_by_node_and_hands_values_down() -> None:
                     2.5,
                     attempts=1,
                     meta=b"tokens",
+                    share=1.0,
+                    billed_s=2.5,
                 ),
             ),
             ((2, text),),
@@ -406,7 +420,7 @@ def test_only_a_bounded_number_of_ended_runs_is_remembered() -> None:
     assert list(lab.state.cancelled_early) == ["x2", "x3"]
 
 
-def test_ten_thousand_runs_leave_memory_where_it_started() -> None:
+def test_thousands_of_runs_leave_memory_where_it_started() -> None:
     """Known fault 16: nothing grows but what is bounded."""
     import gc
 
@@ -447,8 +461,8 @@ def test_ten_thousand_runs_leave_memory_where_it_started() -> None:
 
     serve(range(200))
     before = objects()
-    serve(range(200, 10_200))
-    assert objects() - before < 500
+    serve(range(200, 3_200))
+    assert objects() - before < 150
     assert len(state.table.completed) <= 50 and not state.flights and not state.runs
     assert len(state.ledger.counts) <= 50
 

@@ -44,11 +44,11 @@ def submit(lab: Lab, run_id: str, spec: WorkflowSpec) -> list[Command]:
     return lab.send(RunSubmitted(run_id, spec.id, "client", "tenant", inline(b"in")))
 
 
-def test_ten_thousand_workflows_leave_a_bounded_table_and_an_old_one_works_again() -> None:
+def test_thousands_of_workflows_leave_a_bounded_table_and_an_old_one_works_again() -> None:
     lab = Lab()
     lab.validating = False
     sizes: list[int] = []
-    for i in range(10_000):
+    for i in range(5_000):
         out = lab.submit(f"r{i}", answer(f"w{i}"), f"salt-{i}")
         lab.finish(item(out))
         sizes.append(len(lab.state.plans))

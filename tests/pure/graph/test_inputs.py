@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 
 import numpy as np
+import pydantic
 import pytest
 
 from herasys_rt.errors import InputError
@@ -270,3 +272,27 @@ def test_unknown_names_are_left_for_the_check():
 def test_a_literal_argument_needs_no_input():
     spec = spec_of(nodes=(node_of(Port("a", PortType.INT), a=Lit(1)),))
     assert check_inputs(spec, {}) == {}
+
+
+def test_a_pydantic_model_is_the_data_of_its_fields():
+    class Query(pydantic.BaseModel):
+        text: str = pydantic.Field(alias="query")
+        since: datetime.date
+
+    model = Query(query="wool", since=datetime.date(2026, 1, 2))
+    data = {"query": "wool", "since": "2026-01-02"}
+    for given, wanted in (
+        (model, data),
+        ([model, {"query": "x"}], [data, {"query": "x"}]),
+        ((model,), [data]),
+        ({"first": model, "n": 1}, {"first": data, "n": 1}),
+    ):
+        assert check_inputs(one(PortType.ANY), {"x": given}) == {"x": wanted}
+    assert check_inputs(one(PortType.JSON), {"x": model}) == {"x": data}
+    deep = faults_of(one(PortType.ANY), {"x": {"a": {"b": model}}})
+    assert "value.a.b is of type Query" in deep["x"]
+
+
+def test_lists_and_dicts_without_models_are_not_copied_item_by_item():
+    records = [{"id": "a"}]
+    assert check_inputs(one(PortType.ANY), {"x": records})["x"][0] is records[0]

@@ -252,7 +252,7 @@ for hashing in HASHES.values():
 """
 
 
-def test_seeds_are_equal_in_every_process_and_under_every_hash_seed():
+def test_signatures_and_seeds_are_equal_in_every_process_and_under_every_hash_seed():
     printed = {
         subprocess.run(
             [sys.executable, "-c", _SCRIPT],

@@ -125,6 +125,7 @@ class LocalRuntime:
             kernel.journal(self.journal_path),
             hashing=self.hashing,
             operator_key=OPERATOR_KEY,
+            store=store,
         )
         for pool in pools:
             self.loop.roster.expect(pool)

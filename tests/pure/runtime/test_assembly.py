@@ -10,7 +10,7 @@ import pytest
 
 from herasys_rt.core.commands import SharedItems
 from herasys_rt.core.values import Value
-from herasys_rt.errors import InternalError, NodeError
+from herasys_rt.errors import InternalError, NodeError, ValueLostError
 from herasys_rt.graph import codec
 from herasys_rt.runtime.assembly import Assembly
 from herasys_rt.runtime.objects import InlineValues
@@ -75,6 +75,19 @@ def test_items_of_a_value_that_was_lost_are_computed():
     made = assembly(3, (0, 0, 0), (1, 1, 0), (2, -1, 0), lenders=(LOST, lent(rows(5))))
     assert made.missing == [0] and made.shared == 2
     assert same(made.whole(rows(4)), rows(4, 5, 4))
+
+
+def test_of_a_value_that_is_gone_for_good_it_is_told():
+    class Gone(InlineValues):
+        def unpack(self, value: Value) -> bytes:
+            if value.place == "gone":
+                raise ValueLostError("it is gone", place=value.place)
+            return super().unpack(value)
+
+    gone = Value(b"gone", 1 << 20, place="gone")
+    shared = SharedItems(2, (gone, LOST), ((0, 0, 0), (1, 1, 0)))
+    made = Assembly(shared, Gone())
+    assert (made.missing, made.lost) == ([0, 1], ["gone"])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,11 @@ from herasys_rt.dsl import workflow
 from herasys_rt.engines.protocol import Item
 from herasys_rt.errors import HerasysError, InputError
 from herasys_rt.messages import StoreFacts
+from herasys_rt.runtime import pending_purges
 from herasys_rt.runtime.kernels import new_kernel
 from operators import embed, generate, retrieve
 from tests.pure.runtime.conftest import OPERATOR_KEY, HandEngine, LocalRuntime
-from tests.pure.runtime.test_control_path import await_fuser, under_both_hashes
+from tests.pure.runtime.path_lab import await_fuser, under_both_hashes
 
 CHUNK = {"id": "a#0", "source": "a", "text": "because", "score": 0.5}
 
@@ -243,6 +246,78 @@ def test_a_purge_while_the_fuser_is_away_reaches_the_store_when_it_is_back(
     await_fuser(client)
     await_store(runtime, lambda facts: facts.state == "up")
     assert not client.submit(answer, question="q").report(10)["nodes"][0]["reused"]
+
+
+def records(folder: Path) -> list[str]:
+    return [path.name for path in folder.glob("*.purge")]
+
+
+def test_a_purge_that_no_fuser_confirmed_holds_over_the_end_of_the_runtime(
+    start_runtime: Any, tmp_path: Path
+) -> None:
+    runtime = start_runtime(store=tmp_path, llm=Answering())
+    client = ready(runtime)
+    for question in "ab":
+        client.submit(answer, question=question).result(10)
+    kept(runtime, 2)
+    runtime.lose_fuser()
+    await_stats(client, lambda s: s["store"] is None)
+    for _ in range(2):
+        assert client.purge_cache()["stored"] is None
+    assert len(records(tmp_path)) == 1, "the later one does as much"
+    runtime.fuser = None
+    runtime.close()
+    client = ready(start_runtime(store=tmp_path, llm=Answering()))
+    assert not client.submit(answer, question="a").report(10)["nodes"][0]["reused"]
+    assert records(tmp_path) == []
+
+
+def test_a_purge_that_is_carried_out_is_no_longer_written_down(
+    start_runtime: Any, tmp_path: Path
+) -> None:
+    runtime = start_runtime(store=tmp_path, llm=Answering())
+    client = ready(runtime)
+    assert client.purge_cache()["stored"] == 0
+    assert records(tmp_path) == []
+    runtime.lose_fuser()
+    await_stats(client, lambda s: s["store"] is None)
+    client.purge_cache(collection="docs")
+    assert len(records(tmp_path)) == 1
+    runtime.start_fuser()
+    await_fuser(client)
+    while records(tmp_path):
+        pass
+
+
+def test_where_nothing_can_be_written_a_purge_holds_in_memory(
+    start_runtime: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(pending_purges, "write", full)
+    runtime = start_runtime(store=tmp_path, llm=Answering())
+    client = ready(runtime)
+    client.submit(answer, question="q").result(10)
+    kept(runtime, 1)
+    assert client.purge_cache()["stored"] == 1
+
+
+def test_a_purge_holds_when_everything_is_killed_before_the_store_heard_of_it(
+    start_runtime: Any, tmp_path: Path, short_folder: Path
+) -> None:
+    words = [sys.executable, "-c", "from tests.pure.runtime import doomed; doomed.main()"]
+    store = tmp_path / "store"
+    with subprocess.Popen(
+        [*words, str(store), str(short_folder)], stdout=subprocess.PIPE, text=True
+    ) as doomed:
+        assert doomed.stdout is not None
+        assert doomed.stdout.readline() == "2 results, purged\n"
+        doomed.kill()
+    assert len(records(store)) == 1
+    client = ready(start_runtime(store=store, llm=Answering()))
+    assert client.submit(answer, question="b").report(10)["nodes"][0]["reused"]
+    assert not client.submit(answer, question="a").report(10)["nodes"][0]["reused"]
 
 
 def test_without_a_store_a_purge_is_answered_at_once(start_runtime: Any) -> None:

@@ -16,7 +16,7 @@ from herasys_rt.engines import modelled
 from herasys_rt.engines.protocol import Item, Outcome
 from herasys_rt.errors import ErrorInfo, HerasysError, RunCancelledError
 from operators import embed_documents, generate, store
-from tests.pure.runtime.test_control_path import answer, await_accepted, await_fuser
+from tests.pure.runtime.path_lab import answer, await_accepted, await_fuser
 
 BROKEN = ErrorInfo("broken", "it broke", "Mend it.")
 BUSY = ErrorInfo("busy", "it was busy", retryable=True)
@@ -217,6 +217,10 @@ def test_every_member_has_a_report_of_its_own(start_runtime, hand_engine):
     assert [node["fused_into"] for node in nodes].count(f"{leader}/generate") == 2
     # Engine seconds are those of who executed: summed over runs they count once.
     assert sorted(node["run_s"] for node in nodes) == [0.0, 0.0, 0.5]
+    # Bills are equal parts: who comes first pays no more than who joins.
+    assert [node["share"] for node in nodes] == [0.333333] * 3
+    for report in reports:
+        assert report["billed"] == {"engine_s": 0.166667, "completion_tokens": 0.666667}
 
 
 def test_a_member_that_joins_by_value_streams_from_the_beginning(

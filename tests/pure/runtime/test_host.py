@@ -18,9 +18,15 @@ from herasys_rt.core.commands import (
     Subscriber,
     WorkItem,
 )
-from herasys_rt.core.events import ItemAborted, ItemFailed, ItemFinished
+from herasys_rt.core.events import (
+    ItemAborted,
+    ItemFailed,
+    ItemFinished,
+    ValuesLost,
+)
 from herasys_rt.core.values import Value
 from herasys_rt.dsl import workflow
+from herasys_rt.errors import ValueLostError
 from herasys_rt.graph import codec
 from herasys_rt.graph.facts import items_of
 from herasys_rt.links import Inbox, Outbox
@@ -38,6 +44,7 @@ from herasys_rt.messages import (
     ToHost,
     ToScheduler,
 )
+from herasys_rt.runtime import host as host_module
 from herasys_rt.runtime.host import HostLoop
 from herasys_rt.runtime.objects import InlineValues
 from operators import generate
@@ -136,7 +143,8 @@ def bench(hand_engine: Any) -> Iterator[Callable[..., Bench]]:
             one.close()
 
 
-def test_a_host_says_that_it_is_ready_until_it_has_a_name(bench):
+def test_a_host_says_that_it_is_ready_until_it_has_a_name(bench, monkeypatch):
+    monkeypatch.setattr(host_module, "_HEARTBEAT_S", 0.05)
     host = bench()
     assert host.next(HostReady) == host.next(HostReady)
     host.tell(Named("llm-0"))
@@ -237,6 +245,18 @@ def test_an_item_whose_inputs_cannot_be_fetched_ends_whatever_the_reason(bench):
     failed = host.next(ItemFailed)
     assert failed.error.code == "internal"
     assert "the store fell over" in failed.error.message
+
+
+def test_of_an_input_that_is_lost_the_kernel_hears_before_the_item_fails(bench):
+    values = Far()
+    values.error = ValueLostError("it was lost", place=FAR.place)
+    values.leave.set()
+    host = bench(values)
+    host.tell(Named("llm-0"))
+    host.start_item("llm-0", 1, FAR)
+    failed = host.next(ItemFailed)
+    assert (failed.error.code, failed.error.retryable) == ("value_lost", True)
+    assert ValuesLost((FAR.place,)) in host.heard, "it came first"
 
 
 def test_nothing_is_kept_of_a_client_that_is_gone(bench):

@@ -16,7 +16,7 @@ import pytest
 from herasys_rt.core.commands import DropKept, KeepResult
 from herasys_rt.core.values import Value
 from herasys_rt.errors import EnvironmentFaultError
-from herasys_rt.runtime import results_file, reuse_store
+from herasys_rt.runtime import pending_purges, results_file, reuse_store
 from herasys_rt.runtime.lifetimes import Moment
 from herasys_rt.runtime.reuse_store import ReuseStore
 
@@ -50,7 +50,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setattr(reuse_store, "_PATIENCE_S", 0.05)  # and nobody waits a second
     made = Machine(tmp_path / "reuse")
     yield made
     for store in made.open_:
@@ -72,6 +73,7 @@ def keep(
     generation: int = 0,
     meta: bytes = b"meta",
     read: Callable[[], bytes] | None = None,
+    age_s: float = 0.0,
 ) -> None:
     value = Value(hashlib.sha256(data).digest(), len(data), data, truth=False, length=3)
     result = KeepResult(
@@ -85,6 +87,8 @@ def keep(
         operator="llm@1",
         run_s=2.0,
         tokens=5,
+        age_s=age_s,
+        eldest_age_s=2 * age_s,
     )
     store.keep(result, read or (lambda: data))
 
@@ -157,6 +161,21 @@ def test_time_that_is_over_is_over_after_a_restart_too(machine: Machine) -> None
     assert names(later, "long") == []
     later.settle()
     assert machine.database().execute("SELECT count(*) FROM results").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(("boot", "later_s"), [("", 0.0), ("next", 3_600.0)])
+def test_what_was_kept_grows_older_over_restarts_and_reboots(
+    machine: Machine, boot: str, later_s: float
+) -> None:
+    """A node that says how old a result may be is told so at most too early."""
+    store = machine.open()
+    keep(store, "a", age_s=5.0)
+    store.close()
+    machine.pass_time(40.0, boot=boot)
+    found = machine.open().find(key("a"))
+    assert found is not None
+    assert (found.kept.age_s, found.kept.eldest_age_s) == (5.0, 10.0)
+    assert found.passed_s == 40.0 + later_s
 
 
 def test_an_hour_of_skew_over_a_reboot_ends_use_early_and_never_late(
@@ -383,3 +402,64 @@ def test_writing_that_cannot_keep_up_leaves_results_out(
     store.settle()
     facts = store.facts()
     assert (facts.kept, facts.left_out) == (13, 8)
+
+
+# ---- purges that were written down
+
+
+def test_what_was_written_down_is_purged_before_anything_is_offered(
+    machine: Machine,
+) -> None:
+    store = machine.open()
+    secret = b"the otter is called Quibbleton" * 50
+    keep(store, "a", secret, meta=b"")
+    keep(store, "b", revisions=(("docs", 1),))
+    keep(store, "c")
+    store.close()
+    pending_purges.write(machine.folder, DropKept(0, signature=key("a")))
+    pending_purges.write(machine.folder, DropKept(3, collection="docs"))
+    later = machine.open()
+    assert names(later, "a", "b", "c") == ["c"]
+    later.close()
+    left = {path.name: path.read_bytes() for path in machine.folder.iterdir()}
+    assert sorted(left) == ["lock", "results.sqlite"]
+    assert b"Quibbleton" not in b"".join(left.values())
+    assert names(machine.open(), "c") == ["c"], "once"
+
+
+def test_what_is_written_down_waits_for_the_folder(machine: Machine) -> None:
+    first = machine.open()
+    keep(first, "a")
+    first.settle()
+    path = pending_purges.write(machine.folder, DropKept(0))
+    assert path.stat().st_mode & 0o77 == 0
+    second = ReuseStore(machine.folder, 1_000_000, lambda: machine.now)
+    machine.open_.append(second)
+    assert path.exists() and names(first, "a") == ["a"]
+    first.close()
+    assert purge(second, signature=b"nothing") == 0
+    assert not path.exists() and second.facts().entries == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xff", b"no record"])
+def test_a_record_that_cannot_be_read_purges_everything(
+    machine: Machine, content: bytes
+) -> None:
+    store = machine.open()
+    keep(store, "a")
+    store.close()
+    pending_purges.write(machine.folder, DropKept(0, "nobody")).write_bytes(content)
+    assert names(machine.open(), "a") == []
+    assert pending_purges.read(machine.folder) == []
+
+
+def test_a_purge_is_written_down_also_where_nothing_was_ever_kept(
+    machine: Machine,
+) -> None:
+    pending_purges.write(machine.folder, DropKept(0, "theirs"))
+    ((_, drop),) = pending_purges.read(machine.folder)
+    assert drop.tenant == "theirs"
+    store = machine.open()
+    keep(store, "a")
+    store.settle()
+    assert names(store, "a") == ["a"]

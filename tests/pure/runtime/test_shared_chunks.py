@@ -23,7 +23,7 @@ from operators import (
     generate,
     ingest,
 )
-from tests.pure.runtime.test_control_path import (
+from tests.pure.runtime.path_lab import (
     await_accepted,
     await_fuser,
     under_both_hashes,

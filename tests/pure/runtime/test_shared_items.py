@@ -13,7 +13,7 @@ from herasys_rt.engines.protocol import Item, Outcome, Snapshot
 from herasys_rt.errors import ErrorInfo, HerasysError
 from herasys_rt.graph import codec
 from operators import embed_many, generate
-from tests.pure.runtime.test_control_path import (
+from tests.pure.runtime.path_lab import (
     await_accepted,
     await_fuser,
     under_both_hashes,

@@ -15,7 +15,7 @@ from herasys_rt.errors import HerasysError
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.runtime import fuser
 from operators import generate
-from tests.pure.runtime.test_control_path import await_fuser
+from tests.pure.runtime.path_lab import await_fuser
 
 
 @workflow

@@ -15,7 +15,7 @@ from herasys_rt.dsl import map_over, workflow
 from herasys_rt.engines import modelled
 from herasys_rt.engines.protocol import Item
 from operators import embed, generate, retrieve
-from tests.pure.runtime.test_control_path import await_fuser, under_both_hashes
+from tests.pure.runtime.path_lab import await_fuser, under_both_hashes
 
 pytestmark = under_both_hashes
 

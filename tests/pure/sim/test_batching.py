@@ -96,12 +96,12 @@ def test_stretches_end_items_when_single_iterations_would(
     llm = ContinuousBatching("llm", agenda, desk, times, slots=slots, budget=budget)
     for i, (at, prompt, output) in enumerate(calls):
         agenda.at(at, lambda i=i, p=prompt, o=output: llm.start([call(i, p, o)]))
+    expected = reference(calls, slots, budget, times)
     faults: list[str | None] = []
-    for ms in range(0, 20_000, 7):
+    for ms in range(0, int(1000 * max(expected.values())) + 8, 7):
         agenda.at(ms / 1000, lambda: faults.append(llm.fault()))
     agenda.run()
     assert set(faults) == {None}
-    expected = reference(calls, slots, budget, times)
     assert desk.times().keys() == expected.keys()
     for i, end in desk.times().items():
         assert end == pytest.approx(expected[i], rel=1e-9, abs=1e-9)

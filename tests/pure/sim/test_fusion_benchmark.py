@@ -60,7 +60,8 @@ def test_gaps_add_up_to_the_whole_time_with_a_last_one_that_may_be_short():
     assert sum(engines.gaps(ends_s[:20])) == 20.0
 
 
-def test_the_table_stays_within_its_bounds():
-    told = fusion.million(30_000, KernelConfig(reuse_max_entries=10_000))
-    assert told["entries"] == 10_000
+def test_the_table_stays_within_its_bounds(monkeypatch):
+    monkeypatch.setattr(fusion, "PORTION", 1_000)
+    told = fusion.million(3_000, KernelConfig(reuse_max_entries=1_000))
+    assert told["entries"] == 1_000
     assert 0 < told["bytes_per_entry"] < 2000

@@ -243,12 +243,12 @@ def test_decoding_waits_for_the_keys_and_values() -> None:
 
 
 def test_waits_of_a_single_server_are_lindleys() -> None:
-    """W(n+1) = max(0, W(n) + S(n) - A(n+1)), on the same draws, over 10,000 jobs."""
+    """W(n+1) = max(0, W(n) + S(n) - A(n+1)), on the same draws, over 3,000 jobs."""
     import numpy as np
 
     draws = np.random.Generator(np.random.PCG64(7))
-    gaps = draws.exponential(1.0, 10_000)
-    services = draws.exponential(0.8, 10_000)
+    gaps = draws.exponential(1.0, 3_000)
+    services = draws.exponential(0.8, 3_000)
     arrivals = np.cumsum(gaps)
     jobs = [
         Job(f"j{i}", "job", (step("a", "python", seconds=float(s)),), float(at))
@@ -470,15 +470,12 @@ def test_the_same_seed_gives_the_same_bytes_on_every_hash_seed() -> None:
         "from tests.pure.sim.test_simulation import digest_of_everything; "
         "print(digest_of_everything())"
     )
-    said = set()
-    for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-            cwd=ROOT,
-        )
-        said.add(done.stdout.strip())
-    assert said == {digest_of_everything()}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+    )
+    assert done.stdout.strip() == digest_of_everything()  # on another seed, here

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 import statistics
 import subprocess
@@ -26,6 +28,7 @@ HEXAGENT = {
 }
 
 
+@functools.cache
 def jobs_of(name: str, runs: int = 200, seed: int = 1, rate: float | None = None):
     return workload(name).jobs(seed, runs, rate)
 
@@ -56,8 +59,9 @@ def test_jobs_are_sound(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_jobs(name):
-    assert jobs_of(name, 15, seed=3, rate=2.0) == jobs_of(name, 15, seed=3, rate=2.0)
-    assert jobs_of(name, 15, seed=3) != jobs_of(name, 15, seed=4)
+    jobs = jobs_of(name, 10, seed=3, rate=2.0)
+    assert workload(name).jobs(3, 10, 2.0) == jobs
+    assert workload(name).jobs(4, 10, 2.0) != jobs
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -121,17 +125,15 @@ def test_jobs_do_not_depend_on_the_hash_seed():
         "found = [repr(workload(n).jobs(5, 12, 3.0)) for n in NAMES]\n"
         "print(hashlib.sha256(repr(found).encode()).hexdigest())\n"
     )
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(p for p in sys.path if p)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("0", "4711")
-    }
-    assert len(digests) == 1
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONHASHSEED": "4711", "PYTHONPATH": ":".join(p for p in sys.path if p)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    here = repr([repr(workload(name).jobs(5, 12, 3.0)) for name in NAMES])  # another seed
+    assert done.stdout.strip() == hashlib.sha256(here.encode()).hexdigest()
 
 
 # HeraSys
@@ -172,7 +174,7 @@ def test_rag_rerank_keeps_eight_of_twelve_chunks():
 
 
 def test_web_rewrites_searches_and_answers():
-    jobs = jobs_of("web", 4000)
+    jobs = jobs_of("web", 2000)
     rewrite, search, answer = jobs[0].steps
     assert (rewrite.truth.prompt_tokens, rewrite.truth.output_tokens) == (72, 20)
     assert answer.truth.prompt_tokens == 60 + 5 * 60 + 12
@@ -194,16 +196,16 @@ def test_answers_have_the_papers_lengths():
 
 
 def test_mixed_has_the_papers_shares():
-    kinds = Counter(job.kind for job in jobs_of("mixed", 6000))
-    shares = {kind: count / 6000 for kind, count in kinds.items()}
+    kinds = Counter(job.kind for job in jobs_of("mixed", 3000))
+    shares = {kind: count / 3000 for kind, count in kinds.items()}
     expected = {"rag": 0.375, "rag_rerank": 0.375, "web": 0.25}
     assert shares == pytest.approx(expected, abs=0.02)
 
 
 def test_mixed_long_adds_five_percent_of_long_documents():
-    kinds = Counter(job.kind for job in jobs_of("mixed_long", 6000))
-    assert kinds["long"] / 6000 == pytest.approx(0.05, abs=0.01)
-    assert kinds["web"] / 6000 == pytest.approx(0.95 * 0.25, abs=0.02)
+    kinds = Counter(job.kind for job in jobs_of("mixed_long", 3000))
+    assert kinds["long"] / 3000 == pytest.approx(0.05, abs=0.01)
+    assert kinds["web"] / 3000 == pytest.approx(0.95 * 0.25, abs=0.02)
 
 
 def test_a_part_of_a_mix_draws_what_it_draws_alone():
@@ -215,7 +217,7 @@ def test_a_part_of_a_mix_draws_what_it_draws_alone():
 
 
 def test_a_long_document_is_embedded_mapped_and_reduced():
-    jobs = [j for j in jobs_of("mixed_long", 4000) if j.kind == "long"]
+    jobs = [j for j in jobs_of("mixed_long", 3000) if j.kind == "long"]
     chunks = [job.steps[0].truth.items for job in jobs]
     assert statistics.fmean(chunks) == pytest.approx(24, rel=0.12)
     for job, count in zip(jobs, chunks, strict=True):
@@ -301,8 +303,8 @@ def mixture(share: float, exponent: float = 1.0) -> Mixture:
 
 @pytest.mark.parametrize("share", [0.05, 0.10, 0.15])
 def test_duplicates_have_their_share(share):
-    jobs = mixture(share).jobs(1, 8000, None)
-    assert sum(bool(job.duplicate_of) for job in jobs) / 8000 == pytest.approx(
+    jobs = mixture(share).jobs(1, 4000, None)
+    assert sum(bool(job.duplicate_of) for job in jobs) / 4000 == pytest.approx(
         share, abs=0.012
     )
 
@@ -318,7 +320,7 @@ def test_the_first_run_repeats_nothing():
 def test_duplicates_follow_zipfs_law_over_what_came_before():
     expected: Counter[int] = Counter()
     drawn: Counter[int] = Counter()
-    for seed in range(40):
+    for seed in range(25):
         jobs = mixture(0.5).jobs(seed, 400, None)
         ranks: dict[str, int] = {}
         for job in jobs:
@@ -370,7 +372,7 @@ def test_every_trace_has_its_one_scale():
 
 
 def test_a_conversation_accumulates_its_history():
-    jobs = jobs_of("sharegpt", 3000)
+    jobs = jobs_of("sharegpt", 1000)
     turns = [len(job.steps) for job in jobs]
     assert statistics.fmean(turns) == pytest.approx(1 + 5.5, rel=0.06)
     assert max(turns) <= 40
@@ -390,7 +392,7 @@ def test_a_conversation_accumulates_its_history():
 
 
 def test_a_function_calling_chain_has_the_papers_lengths():
-    jobs = jobs_of("bfcl", 1500)
+    jobs = jobs_of("bfcl", 600)
     counts = [len(job.steps) for job in jobs]
     assert statistics.fmean(counts) == pytest.approx(11, rel=0.03)
     outputs = [step.truth.output_tokens for step in calls(jobs)]
@@ -442,8 +444,8 @@ def test_answers_of_one_expansion_have_one_prompt_and_never_fuse():
 
 
 def test_the_agents_mix_is_equal_thirds():
-    kinds = Counter(job.kind for job in jobs_of("agents_mixed", 300))
-    assert {kind: count / 300 for kind, count in kinds.items()} == pytest.approx(
+    kinds = Counter(job.kind for job in jobs_of("agents_mixed", 150))
+    assert {kind: count / 150 for kind, count in kinds.items()} == pytest.approx(
         {"sharegpt": 1 / 3, "bfcl": 1 / 3, "lats": 1 / 3}, abs=0.08
     )
 
