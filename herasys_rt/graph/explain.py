@@ -259,6 +259,9 @@ class _Explainer:
             elif field.name == "region":
                 assert region is not None
                 name, text = "region", f"once per item of {self._told(region.items)}"
+            elif field.name == "reduction":
+                assert node.reduction is not None
+                name, text = "reduction", node.reduction.function
             else:
                 name = field.name
                 text = shown.get(name) or self._scope()
