@@ -43,9 +43,8 @@ def start_private_ray(config: Config, run_dir: Path) -> str:
     if not token.exists():
         token.touch(mode=0o600)
         token.write_text(secrets.token_hex(32))
-    os.environ.update(
-        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), **_defaults()}
-    )
+    os.environ.update(_defaults())
+    _authenticate({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)})
     os.environ.pop("RAY_ADDRESS", None)
     # A job's entry point says `python`: it means the one that this runtime runs on.
     here = str(Path(sys.executable).parent)

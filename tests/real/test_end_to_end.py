@@ -254,9 +254,9 @@ def test_a_large_result_outlives_the_engine_that_produced_it(
     os.kill(embedder["pid"], signal.SIGKILL)
     run = client.submit(fill, documents=documents, collection="more notes")
     assert run.result(120)["chunks"] == 300
-    embedded, stored = run.report()["nodes"]
-    assert embedded["reused"] and not stored["reused"]
-    # The embedded documents stay for reuse; the runs' large inputs do not.
+    reused = {node["id"]: node["reused"] for node in run.report()["nodes"]}
+    assert reused == {"chunk_documents": True, "embed_many": True, "store": False}
+    # The vectors stay for reuse; the runs' large inputs do not.
     until(client, lambda s: s["held_values"] == before + 1)
 
 
