@@ -32,7 +32,7 @@ from tests.pure.core.kernel_shapes import (
     dressed,
     shaped,
 )
-from tests.pure.core.kernel_trace import Piece
+from tests.pure.core.kernel_trace import Piece, needed
 from tests.pure.core.kernel_world import KernelWorld, pick
 
 ANY = st.integers(0, 1_000_000)
@@ -216,6 +216,8 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
         if retry is not None:
             may_retry = error.code in retry.retry_on if retry.retry_on else again
             may_retry = may_retry and flight.tries + 1 < retry.max_attempts
+        if any(value.place in self.lost for value in needed(item)):
+            may_retry = False
         event = ev.ItemFailed(item.flight, item.attempt, at.instance, error)
         self.ends_item(at)
         out = self.send(event)
