@@ -156,7 +156,7 @@ class Trace:
             if untold and self._of_a_list(at, element, made.item):
                 return True
         if items:
-            return made.item == items[element]
+            return items[element : element + 1] == (made.item,)
         own = made.run_id == self.run_id or (position, element) not in self.known
         if made.element != element or not own:  # nobody could tell that it is equal
             return False
