@@ -41,8 +41,8 @@ export TOKENIZERS_PARALLELISM ?= false
 export RAY_USAGE_STATS_ENABLED ?= 0
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export PIP_ROOT_USER_ACTION ?= ignore
-# Images of containers set it: every worker of the suite, and every process that a test
-# starts, would compile everything again.
+# Container images set it; then every worker of the suite, and every process that a test
+# starts, compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
 DEMO_ARGS ?=

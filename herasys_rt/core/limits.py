@@ -3,8 +3,9 @@
 A result is *born* when it was computed; items that it borrowed count as itself. Its
 *eldest* is the birth of the first of all that it was made of, itself among them. By
 structure a node takes and joins nothing whose birth is past its own limit, or whose eldest
-is past that of a node above it: how old the result of that very node was nobody knows
-then. By value only its own limit counts, as the value alone was computed elsewhere.
+is past the limit of a node above it: which of the results above is the eldest nobody
+knows, so each limit is held against it. By value only the node's own limit counts: what
+stands above it was not taken.
 """
 
 from __future__ import annotations

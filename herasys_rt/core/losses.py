@@ -15,6 +15,13 @@ from herasys_rt.core.state import Flight, State, open_fragments
 from herasys_rt.core.timers import clear_timer
 from herasys_rt.errors import ErrorInfo
 
+_ERROR = ErrorInfo(
+    "value_lost",
+    "a large value that it needs was lost from the object store",
+    "Submit the run again: what is lost is computed again.",
+    retryable=True,
+)
+
 
 def lose(state: State, event: ValuesLost) -> None:
     """Forget values, fail what waits for its turn with one, and let nobody join what is
@@ -48,11 +55,3 @@ def _needs(flight: Flight, places: Collection[str]) -> bool:
         payload.inputs.place in places
         or any(value.place in places for value in reuse.taken(payload))
     )
-
-
-_ERROR = ErrorInfo(
-    "value_lost",
-    "a large value that it needs was lost from the object store",
-    "Submit the run again: what is lost is computed again.",
-    retryable=True,
-)

@@ -132,8 +132,8 @@ def try_again(
     """A try failed: another one where that may help, else every member is told.
 
     An effect is never tried again: it may have happened; nor is what was given a value
-    that is lost. Without a `Retry` of its own a
-    flight is queued again at once, up to `KernelConfig.max_attempts` tries.
+    that is lost. Without a `Retry` of its own a flight is queued again at once, up to
+    `KernelConfig.max_attempts` tries.
     """
     flight.tries += 1
     flight.spent_s += run_s

@@ -34,6 +34,8 @@ def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
         ):
             table.hints_ignored += 1
             continue
+        if table.result(key, state.now) is not None:
+            continue  # What the store has came from here.
         result = Result(
             value=hint.value,
             meta=hint.meta,
@@ -49,8 +51,6 @@ def take(state: State, fragment: Fragment, hints: Iterable[Hint]) -> None:
         )
         owner = Owner(nodes[hint.node].operator, hint.tenant)
         size = hint.value.size + len(hint.meta)
-        if table.result(key, state.now) is not None:
-            continue  # The store has it from there.
         if table.store({key: result}, hint.value, size, state.now, owner) is not None:
             table.hints_taken += 1
 

@@ -39,8 +39,8 @@ class Options(TypedDict, total=False):
     priority: int
     """Added to the run's priority."""
     cache: bool | float
-    """False keeps the result out of the reuse cache, a number of seconds bounds how long
-    it stays there."""
+    """False keeps the result out of the reuse cache. A number of seconds bounds how long
+    it stays there, and how old a result may be that is taken from there."""
     purity: str | None
     """``"pure"`` lets a sampled node be shared: the n-th of the equal calls of a workflow
     is the same sample in every run."""

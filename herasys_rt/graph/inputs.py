@@ -32,11 +32,10 @@ _LOOSE = (PortType.ANY, PortType.JSON, PortType.RECORDS)
 def check_inputs(spec: WorkflowSpec, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs a run of ``spec`` takes: given values in plain types, defaults added.
 
-    Tuples become lists, NumPy scalars Python's, an int given for a float a float, pydantic
-    models, also in a list or dict, the JSON data of their fields by alias: equal data is
-    equal, of whatever class it was. A
-    value is also held against the ports it feeds, so that ``top_k=0`` or a blank question
-    is refused here and not by an engine.
+    Tuples become lists, NumPy scalars Python's, an int given for a float a float. Pydantic
+    models, also in a list or dict, become the JSON data of their fields by alias: equal
+    data is equal, of whatever class it was. A value is also held against the ports it
+    feeds, so that ``top_k=0`` or a blank question is refused here and not by an engine.
 
     Errors: `InputError` that lists every missing, unknown, wrongly typed, out-of-range,
     empty, non-finite or uncodable input at once (``fields['faults']``).

@@ -174,7 +174,8 @@ class NodeOptions(msgspec.Struct, frozen=True):
 
     ``timeout_s`` bounds one attempt from its start (code ``node_timeout``, retryable).
     ``priority`` is added to the run's. ``cache`` False keeps the result out of the reuse
-    cache, ``cache_ttl_s`` bounds how long it stays (None: the verb's own limit).
+    cache; ``cache_ttl_s`` bounds how long it stays there (None: the verb's own limit) and
+    how old a result may be that the node takes.
     """
 
     timeout_s: float | None = None

@@ -52,8 +52,9 @@ from herasys_rt.messages import (
     ToHost,
 )
 from herasys_rt.runtime.assembly import Assembly
-from herasys_rt.runtime.lowering import arguments_of, values_in, with_facts
+from herasys_rt.runtime.lowering import arguments_of, lost_of, values_in
 from herasys_rt.runtime.objects import ValueStore
+from herasys_rt.runtime.outputs import meta_of, tokens_of, with_facts
 
 log = logging.getLogger(__name__)
 
@@ -239,7 +240,7 @@ class HostLoop:
                     ready.append(lowered)
             except HerasysError as e:
                 if isinstance(e, ValueLostError):
-                    self._report(ValuesLost(self._lost_of(item)))
+                    self._report(ValuesLost(lost_of(item, self._values)))
                 self.finished(key, Outcome(error=e.info()))
             except Exception as e:  # The item must end; a helper thread would hide it.
                 log.exception("item %s could not be lowered", key)
@@ -286,18 +287,6 @@ class HostLoop:
             stream=bool(item.subscribers) or node.streams,
             trust_scope=spec.trust_scope(item.tenant),
         )
-
-    def _lost_of(self, item: WorkItem) -> tuple[str, ...]:
-        """The places of all values that an item needs and that are lost."""
-        lost: dict[str, None] = {}
-        for value in values_in(item):
-            try:
-                self._values.unpack(value)
-            except ValueLostError:
-                lost[value.place] = None
-            except HerasysError:
-                pass  # It may be there another time.
-        return tuple(lost)
 
     def _abort(self, command: AbortItem) -> None:
         key = _key(command.flight, command.attempt)
@@ -375,7 +364,7 @@ class HostLoop:
                 outcome = replace(outcome, value=assembly.whole(outcome.value))
                 shared = assembly.shared
             data = codec.encode(outcome.value)
-            meta = _meta(outcome, shared)
+            meta = meta_of(outcome, shared)
         except (codec.CodecError, NodeError) as e:
             self._fail(work, e.info(), outcome.run_s)
             return
@@ -423,7 +412,7 @@ class HostLoop:
             revisions=outcome.revisions,
             truncated=outcome.partial,
             output_tokens=outcome.usage.get("completion_tokens", 0),
-            tokens=_tokens(outcome),
+            tokens=tokens_of(outcome),
         )
 
     def collection_changed(self, collection: str, revision: int) -> None:
@@ -443,26 +432,5 @@ def _broken(error: Exception) -> ErrorInfo:
     )
 
 
-def _tokens(outcome: Outcome) -> int:
-    """What a model read and wrote for an item."""
-    usage = outcome.usage
-    return usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
-
-
 def _is_placed(item: WorkItem) -> bool:
     return any(value.place for value in values_in(item))
-
-
-def _meta(outcome: Outcome, shared: int) -> bytes:
-    """Usage and sources of a value, opaque to the kernel; empty when there are none.
-    Usage is of what was computed; ``shared_items`` were not."""
-    if not (outcome.usage or outcome.sources or outcome.truncated or shared):
-        return b""
-    meta: dict[str, Any] = {
-        "usage": outcome.usage,
-        "sources": outcome.sources,
-        "truncated": outcome.truncated,
-    }
-    if shared:
-        meta["shared_items"] = shared
-    return codec.encode(meta)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from herasys_rt.core.commands import WorkItem
 from herasys_rt.core.values import Value
-from herasys_rt.errors import InternalError
+from herasys_rt.errors import HerasysError, InternalError, ValueLostError
 from herasys_rt.graph import codec
 from herasys_rt.graph.expressions import resolve
-from herasys_rt.graph.facts import fact_of, items_of, text_items_of
-from herasys_rt.graph.hashing import Hash
 from herasys_rt.graph.spec import InputRef, Lit, WorkflowSpec
 from herasys_rt.runtime.objects import ValueStore
 
@@ -20,8 +16,8 @@ from herasys_rt.runtime.objects import ValueStore
 def arguments_of(item: WorkItem, spec: WorkflowSpec, values: ValueStore) -> dict[str, Any]:
     """The concrete arguments of an item's node.
 
-    Errors: `EnvironmentFaultError` for a stored value that was lost, `NodeError` for an
-    expression that fails.
+    Errors: `ValueLostError` for a stored value that is lost, `EnvironmentFaultError` for
+    one that cannot be had now, `NodeError` for an expression that fails.
     """
     node = spec.nodes[item.node]
     inputs = codec.decode(values.unpack(item.inputs))
@@ -71,18 +67,14 @@ def values_in(item: WorkItem) -> list[Value]:
     return found
 
 
-def with_facts(
-    value: Value, content: Any, hashing: Hash, *, itemise: bool, itemise_texts: bool
-) -> Value:
-    """The value with the facts of its content that decisions need, with ``itemise`` the
-    digests of its items among them, with ``itemise_texts`` those of its records' texts."""
-    truth, length = fact_of(content)
-    if truth and length < 0:
-        return value
-    return msgspec.structs.replace(
-        value,
-        truth=truth,
-        length=length,
-        items=items_of(content, hashing) if itemise else (),
-        texts=text_items_of(content, hashing) if itemise_texts else (),
-    )
+def lost_of(item: WorkItem, values: ValueStore) -> tuple[str, ...]:
+    """The places of all values that an item needs and that are lost."""
+    lost: dict[str, None] = {}
+    for value in values_in(item):
+        try:
+            values.unpack(value)
+        except ValueLostError:
+            lost[value.place] = None
+        except HerasysError:
+            pass  # It may be there another time.
+    return tuple(lost)

@@ -31,7 +31,6 @@ from herasys_rt.messages import (
     Abandon,
     Announce,
     Cancel,
-    Catalogue,
     Close,
     ExplainReply,
     ExplainRequest,
@@ -46,23 +45,21 @@ from herasys_rt.messages import (
     HostLost,
     HostReady,
     KeptDropped,
-    Lengths,
     Named,
     Ping,
     Pong,
     PurgeNoted,
     PurgeRequest,
     Reveal,
-    Route,
     StatusReply,
     StatusRequest,
     Stop,
-    StoreFacts,
     Submit,
     ToScheduler,
     Welcome,
 )
 from herasys_rt.runtime.cache_desk import CacheDesk, Noting
+from herasys_rt.runtime.fuser_desk import FuserDesk
 from herasys_rt.runtime.interpreter import Interpreter
 from herasys_rt.runtime.objects import ObjectHold
 from herasys_rt.runtime.roster import Roster
@@ -108,11 +105,6 @@ class SchedulerLoop:
         self._tenants: dict[str, str] = {}
         self._heard: dict[str, float] = {}
         self._specs: dict[str, WorkflowSpec] = {}
-        self._fuser: Endpoint | None = None
-        self._fuser_heard_s = 0.0
-        self._told_revisions: dict[str, int] = {}
-        self._lengths: list[tuple[str | None, str, int]] = []
-        self._store: StoreFacts | None = None
         self._next_housekeeping_s = 0.0
         self._wake_s = math.inf
         self._stopping = False
@@ -126,6 +118,9 @@ class SchedulerLoop:
             operator_key,
             clock,
             None if store is None else Noting(store, self._tell_self),
+        )
+        self._fuser = FuserDesk(
+            state, outbox, self._clients, self._specs, self.roster, self._cache, clock
         )
         self._interpreter = Interpreter(
             outbox,
@@ -156,8 +151,8 @@ class SchedulerLoop:
             HostFailed: self._host_failed,
             HostLost: self._host_lost,
             Heartbeat: self._heartbeat,
-            FuserReady: self._fuser_ready,
-            FuserLost: self._fuser_lost,
+            FuserReady: self._fuser.ready,
+            FuserLost: self._fuser.lost,
             Stop: self._stop,
             events.SpecRegistered: self._register,
             events.CollectionChanged: self._collection_changed,
@@ -167,13 +162,6 @@ class SchedulerLoop:
             self.apply(declared)
         self.latest_status = self.status()
         """As of the last housekeeping; safe to read from any thread."""
-
-    def _values_lost(self, places: tuple[str, ...]) -> None:
-        self._tell_self(events.ValuesLost(places))
-
-    def _tell_self(self, message: events.ValuesLost | PurgeNoted) -> None:
-        """From any thread: it is taken in its turn."""
-        self._outbox.send(self._inbox.endpoint, message)
 
     # --- the loop -------------------------------------------------------------------
     def run(self) -> None:
@@ -190,8 +178,7 @@ class SchedulerLoop:
             if now >= self._next_housekeeping_s:
                 self._next_housekeeping_s = now + _HOUSEKEEPING_S
                 self._housekeeping(now)
-            if self._lengths:
-                self._tell_lengths()
+            self._fuser.tell_lengths()
             for peer in self._outbox.flush():
                 self._refused(peer)
         self._close()
@@ -218,11 +205,18 @@ class SchedulerLoop:
         if commands:
             self._interpreter.carry_out(commands)
 
+    def _values_lost(self, places: tuple[str, ...]) -> None:
+        self._tell_self(events.ValuesLost(places))
+
+    def _tell_self(self, message: events.ValuesLost | PurgeNoted) -> None:
+        """From any thread: it is taken in its turn."""
+        self._outbox.send(self._inbox.endpoint, message)
+
     def _housekeeping(self, now: float) -> None:
         for instance in self.roster.silent(now, SILENCE_LIMIT_S):
             self._instance_down(instance, f"silent for {SILENCE_LIMIT_S:.0f} s")
-        if self._fuser is not None and now - self._fuser_heard_s > SILENCE_LIMIT_S:
-            self._fuser_lost(FuserLost("silent"))
+        if self._fuser.is_silent(now, SILENCE_LIMIT_S):
+            self._fuser.lost(FuserLost("silent"))
         for client in [c for c, t in self._heard.items() if now - t > SILENCE_LIMIT_S]:
             self._client_gone(client)
         self._cache.look_after()
@@ -235,8 +229,7 @@ class SchedulerLoop:
             self._outbox.post(endpoint, Gone("the runtime was stopped"))
         for endpoint in self.roster.endpoints.values():
             self._outbox.post(endpoint, Stop())
-        if self._fuser is not None:
-            self._outbox.post(self._fuser, Stop())
+        self._fuser.tell(Stop())
         self._interpreter.close()
         self._cache.close()
         self._outbox.close()
@@ -262,7 +255,7 @@ class SchedulerLoop:
         self._clients[message.client] = message.endpoint
         self._tenants[message.client] = message.tenant
         self._heard[message.client] = self._clock()
-        self._outbox.post(message.endpoint, Welcome(self._fuser))
+        self._outbox.post(message.endpoint, Welcome(self._fuser.endpoint))
 
     def _ping(self, message: Ping) -> None:
         endpoint = self._clients.get(message.client)
@@ -279,8 +272,7 @@ class SchedulerLoop:
         self.apply(events.ClientGone(client))
         if endpoint is not None:
             self._interpreter.forget_client(client)
-            if self._fuser is not None:
-                self._outbox.post(self._fuser, ForgetClient(client))
+            self._fuser.tell(ForgetClient(client))
             self._outbox.forget(endpoint)
             self._inbox.remove_neighbour(endpoint)
 
@@ -378,7 +370,7 @@ class SchedulerLoop:
         self._outbox.post(message.endpoint, Named(instance))
         slots = self.roster.slots[message.pool]
         self.apply(events.InstanceUp(instance, message.pool, slots))
-        self._tell_catalogue()
+        self._fuser.tell_catalogue()
 
     def _host_failed(self, message: HostFailed) -> None:
         instance = self.roster.instance_at(message.pool, message.index)
@@ -421,71 +413,23 @@ class SchedulerLoop:
     def _item_finished(self, event: events.ItemFinished) -> None:
         """An outcome on its way to the kernel, of which the fuser is to hear: it predicts
         by output lengths, where keys depend on that, and tells revisions."""
-        if event.output_tokens and self._state.tracker is not None:
-            flight = self._state.flights.get(event.flight)
-            payload = flight.payload if flight is not None else None
-            spec = self._specs.get(payload.spec_id) if payload is not None else None
-            if payload is not None and spec is not None:
-                node = spec.nodes[payload.node]
-                self._lengths.append((node.model, node.operator, event.output_tokens))
+        if event.output_tokens:
+            self._fuser.note_length(event)
         self.apply(event)
         for collection in event.revisions:
-            self._tell_revision(collection)
-
-    # --- the fuser ------------------------------------------------------------------
-    def _fuser_ready(self, message: FuserReady) -> None:
-        self._fuser_heard_s = self._clock()
-        self._store = message.store
-        if message.endpoint != self._fuser:
-            if self._fuser is not None:
-                self._outbox.forget(self._fuser)
-            self._fuser = message.endpoint
-            self._tell_catalogue()
-            self._cache.fuser_up(message.endpoint)
-            self._reroute()
-
-    def _fuser_lost(self, message: FuserLost) -> None:
-        if self._fuser is not None:
-            log.warning("the fuser is away (%s); runs come directly", message.reason)
-            self._outbox.forget(self._fuser)
-            self._fuser = self._store = None
-            self._cache.fuser_down()
-            self._reroute()
-
-    def _reroute(self) -> None:
-        for endpoint in self._clients.values():
-            self._outbox.post(endpoint, Route(self._fuser))
-
-    def _tell_catalogue(self) -> None:
-        if self._fuser is not None:
-            self._outbox.post(self._fuser, self._catalogue())
-
-    def _catalogue(self) -> Catalogue:
-        self._told_revisions = dict(self._state.revisions)
-        return Catalogue(self.roster.facts(), self._told_revisions)
+            self._fuser.tell_revision(collection)
 
     def _collection_changed(self, event: events.CollectionChanged) -> None:
         self.apply(event)
-        self._tell_revision(event.collection)
-
-    def _tell_revision(self, collection: str) -> None:
-        """Tell the fuser of what the kernel learned; once."""
-        revision = self._state.revisions.get(collection, 0)
-        if self._fuser is not None and self._told_revisions.get(collection, 0) != revision:
-            self._told_revisions[collection] = revision
-            self._outbox.post(self._fuser, events.CollectionChanged(collection, revision))
-
-    def _tell_lengths(self) -> None:
-        if self._fuser is not None:
-            self._outbox.post(self._fuser, Lengths(tuple(self._lengths)))
-        self._lengths.clear()
+        self._fuser.tell_revision(event.collection)
 
     # --- status ---------------------------------------------------------------------
     def _status_request(self, message: StatusRequest) -> None:
         endpoint = self._clients.get(message.client)
         if endpoint is not None:
             cache = self._cache.report(message.client, message.key)
-            cache["store"] = None if self._store is None else to_builtins(self._store)
+            store = self._fuser.store
+            cache["store"] = None if store is None else to_builtins(store)
             status = {**self.status(), "cache": cache}
             self._outbox.post(endpoint, StatusReply(message.question, status))
 
@@ -509,5 +453,5 @@ class SchedulerLoop:
             "counters": counters(self._state),
             "clients": len(self._clients),
             "held_values": len(self._objects),
-            "fuser": "up" if self._fuser is not None else "away",
+            "fuser": "up" if self._fuser.endpoint is not None else "away",
         }
