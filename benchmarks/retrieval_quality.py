@@ -69,6 +69,7 @@ from herasys_rt.engines.rerank.late_interaction import (
 from herasys_rt.engines.sentence_model import SentenceModel, prefixes
 from herasys_rt.errors import error_from_info
 from herasys_rt.figures import percentile
+from herasys_rt.graph.reductions import ranked
 from herasys_rt.runtime.registry import create_engine
 
 DATA = ("retrieval", "cranfield")
@@ -309,14 +310,10 @@ def retrieved(db: Asker, query: str, vector: Any, way: str) -> list[dict[str, An
 
 def reranked(reranker: Asker, query: str, chunks: list[dict[str, Any]]) -> Any:
     """The same chunks, the order of the first fused with the reranker's."""
-    first = reranker.ask(
-        "rerank",
-        query=query,
-        chunks=chunks[:RERANKED],
-        top_k=RERANKED,
-        fuse_first_stage=True,
-    )
-    return [*first, *chunks[RERANKED:]]
+    args = {"query": query, "chunks": chunks[:RERANKED]}
+    scores = reranker.ask("rerank", **args)
+    best = {**args, "top_k": RERANKED, "fuse_first_stage": True}
+    return [*ranked(best, scores), *chunks[RERANKED:]]
 
 
 def measure(data: Cranfield, step: int) -> dict[str, Any]:

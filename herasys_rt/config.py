@@ -35,6 +35,16 @@ EngineName = Literal[
     "modelled",
 ]
 
+VERBS: dict[str, tuple[str, ...]] = {
+    "llm": ("llm.generate",),
+    "embedding": ("embed", "text.chunk"),
+    "rerank": ("rerank",),
+    "retrieval": ("pg.search", "pg.text", "pg.hybrid", "pg.write", "pg.delete"),
+    "search": ("http.search",),
+    "python": ("python.call", "text.chunk", "text.value"),
+}
+"""What every engine of a resource type can do."""
+
 ENGINES: dict[str, tuple[str, ...]] = {
     "llm": ("vllm", "openai", "modelled"),
     "embedding": ("sentence_transformers", "vllm_pooling", "modelled"),
@@ -115,16 +125,28 @@ class ReuseConfig(_Section):
 
     max_bytes: int = pydantic.Field(default=256 * 1024 * 1024, ge=0)
     max_entries: int = pydantic.Field(default=100_000, ge=0)
-    ttl_s: dict[str, pydantic.PositiveFloat] = {
+    ttl_s: dict[str, pydantic.PositiveFloat | None] = {
         "llm.generate": 3600.0,
         "http.search": 300.0,
     }
-    """Seconds a result of a verb stays reusable; verbs not named here have no limit."""
+    """Seconds a result of a verb stays reusable; what is given goes over the defaults.
+    Other verbs have no limit, and so has one that is given None."""
     store: Literal["none", "disk"] = "none"
     """Where results outlast the runtime: nowhere, or in ``store_dir``."""
     store_dir: Path | None = None
     """None: ``reuse`` in the user's state directory. One runtime at a time uses it."""
     store_max_bytes: int = pydantic.Field(default=1024 * 1024 * 1024, ge=0)
+
+    @pydantic.field_validator("ttl_s")
+    @classmethod
+    def _of_known_verbs(cls, given: dict[str, float | None]) -> dict[str, float | None]:
+        known = sorted({verb for verbs in VERBS.values() for verb in verbs})
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            raise ValueError(
+                f"there is no verb {', '.join(unknown)}; there are {', '.join(known)}"
+            )
+        return {**cls.model_fields["ttl_s"].default, **given}
 
 
 class SchedulerConfig(_Section):

@@ -22,10 +22,11 @@ _WORK = """
 
 What the scheduler and the simulator know of a node before it has run, by
 `herasys_rt.graph.estimates.workload`: its workload w in the unit named here, what a unit
-costs being measured under the cost key, and into how many parts over data it may be cut.
+costs being measured under the cost key, and into how many parts over data it may be cut,
+whose results are put together in order.
 
-| operator | cost key | unit | workload | split over | put together |
-|---|---|---|---|---|---|
+| operator | cost key | unit | workload | split over |
+|---|---|---|---|---|
 """
 _FOOT = """
 Generation is cut otherwise: the head of its prompt that is known before its parents have
@@ -53,8 +54,8 @@ def page() -> str:
 def _work(op: Operator[Any]) -> str:
     how = op.estimate
     split = split_of(op.ports, how)
-    cut = (f"`{split.port}`", split.merge) if split else ("", "")
-    cells = (f"`{op.id}`", f"`{how.cost_key}`", how.unit, _told(op, how), *cut)
+    cut = f"`{split}`" if split else ""
+    cells = (f"`{op.id}`", f"`{how.cost_key}`", how.unit, _told(op, how), cut)
     return f"| {' | '.join(cells)} |\n"
 
 

@@ -156,7 +156,8 @@ def _bind_placeholders(call: Call, names: list[str]) -> None:
             fits = nearest(name, given) or f"pass {name}=..."
             call.fault("", f"the template asks for {{{name}}}, which is not given", fits)
     for name in given:
-        known = [*names, *(port for port in call.ports if not port.startswith(VAR))]
+        ports = [port for port in call.ports if not port.startswith(VAR)]
+        known = [*names, *ports, *OPTIONS]
         fits = nearest(name, known) or f"the template asks for {', '.join(names) or 'none'}"
         problem = f"{name!r} is neither a parameter nor a placeholder of the template"
         call.fault("", problem, fits)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from herasys_rt.dsl import Node, Options, edge, operator, param
+from herasys_rt.graph.spec import Reduction
 from herasys_rt.graph.types import PortType
 
 
@@ -20,6 +21,9 @@ from herasys_rt.graph.types import PortType
         "top_k": param(PortType.INT, minimum=1),
         "fuse_first_stage": param(PortType.BOOL),
     },
+    list_port="chunks",
+    by_text=True,
+    reduction=Reduction("ranked", ("top_k", "fuse_first_stage")),
 )
 def rerank(
     query: str | Node,
@@ -37,5 +41,6 @@ def rerank(
     that are no better than the search before them, but different. Then ``score`` is the
     fused one and ``rerank_score`` the reranker's.
 
-    Splittable over the chunks: the parts' results merge into exactly what one gives.
+    A text that another call scores or has scored for an equal query is not scored again,
+    whatever else the chunks hold and whatever ``top_k`` is.
     """

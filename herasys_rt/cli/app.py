@@ -63,6 +63,13 @@ def _add(panel: str, command: Callable[..., Any]) -> None:
     app.command(command.__name__, help=_reflowed(command), rich_help_panel=panel)(command)
 
 
+def _add_group(panel: str, name: str, group: typer.Typer) -> None:
+    for command in group.registered_commands:
+        if command.callback is not None:
+            command.help = _reflowed(command.callback)
+    app.add_typer(group, name=name, rich_help_panel=panel)
+
+
 def _reflowed(command: Callable[..., Any]) -> str:
     """A command's docstring with its paragraphs unwrapped: a screen has its own width."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
@@ -76,8 +83,8 @@ _add("Work", runs.run)
 _add("Work", workflows.graph)
 _add("Work", explaining.explain)
 _add("Data", ingestion.ingest)
-app.add_typer(collections.app, name="collections", rich_help_panel="Data")
-app.add_typer(cache.app, name="cache", rich_help_panel="Data")
+_add_group("Data", "collections", collections.app)
+_add_group("Data", "cache", cache.app)
 _add("Machine", profiling.profile)
 _add("Machine", simulation.simulate)
 _add("Machine", diagnosis.models)

@@ -17,9 +17,14 @@ app = typer.Typer(no_args_is_help=True, help="Show or purge the results that are
 def stats(json: JsonOption = None) -> None:
     """Show what is kept, and what equal work that ran once has saved.
 
-    [bold]Example[/bold]
+    Counts begin with the runtime. Items that lists shared are counted beside the nodes, and
+    not in what was saved.
+
+    [bold]Examples[/bold]
 
     herasys cache stats
+
+    herasys cache stats --json
     """
     with Output(json) as output:
         from herasys_rt.cli import runtime
@@ -29,8 +34,8 @@ def stats(json: JsonOption = None) -> None:
         if cache is None:
             what = "does not answer" if status.get("state") == "silent" else "is down"
             raise RuntimeStateError(
-                f"the runtime {what}, so there is no cache",
-                hint="`herasys up` starts it.",
+                f"the runtime {what}, so that nothing is known of its cache",
+                hint="`herasys up` starts it; what is on disk is counted then.",
             )
         _show(output, cache)
         output.emit({**cache, "error": None})
@@ -47,7 +52,11 @@ def purge(
         typer.Option(metavar="NAME", help="Only what depends on this collection."),
     ] = None,
     signature: Annotated[
-        str | None, typer.Option(metavar="HEX", help="Only the result of this signature.")
+        str | None,
+        typer.Option(
+            metavar="HEX",
+            help="Only the result of this signature, in full (see `herasys explain`).",
+        ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     config: ConfigOption = None,
@@ -55,12 +64,13 @@ def purge(
 ) -> None:
     """Forget results, in memory and on disk, so that they are computed again.
 
-    Runs at work go on with what they have; what they make of it is not kept. While the
-    runtime is down, what it has left on disk goes; the configuration says where that is.
+    Options combine: all that are named must fit. Runs at work go on with what they have;
+    what they make of it is not kept. Without a runtime this purges what it has left on
+    disk, where the configuration says.
 
     [bold]Examples[/bold]
 
-    herasys cache purge --collection docs
+    herasys cache purge --collection docs --tenant acme
 
     herasys cache purge --yes
     """
@@ -73,6 +83,9 @@ def purge(
         read = read_config(config)
         done = runtime.purge_cache(tenant, collection, signature, read)
         told = f"forgot {counted(done['entries'], 'result')} ({done['bytes']:,} bytes)"
+        if not done["entries"] and done["stored"] == 0:
+            results = what.removeprefix("all ").removeprefix("the ")
+            told = f"nothing to forget: there are no {results}"
         if done["stored"] is None:
             told += "; those on disk follow as soon as their store answers"
         elif done["stored"]:
@@ -126,19 +139,24 @@ def _table(operators: list[dict[str, Any]], held: dict[str, int]) -> Any:
     from rich import box
     from rich.table import Table
 
-    counts = ("seen", "executed", "joined", "reused", "shared_items")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("operator", "tenant"):
-        table.add_column(title, overflow="fold")
+    counts = ("executed", "joined", "reused", "shared_items")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    table.add_column("operator", no_wrap=True)
+    table.add_column("tenant", overflow="fold")
     for title in (*counts, "saved s", "saved tokens", "bytes held"):
-        table.add_column(title.replace("_", " "), justify="right")
+        name = title.replace("_", "\n").replace(" ", "\n")
+        table.add_column(name, justify="right", overflow="fold")
+    told: set[str] = set()
     for entry in operators:
+        # What is held is known by operator alone: it stands once, not for every tenant.
+        first = entry["operator"] not in told
+        told.add(entry["operator"])
         table.add_row(
             entry["operator"],
             entry["tenant"],
             *(f"{entry[name]:,}" for name in counts),
             f"{entry['saved_s']:,.1f}",
             f"{entry['saved_tokens']:,}",
-            f"{held.get(entry['operator'], 0):,}",
+            f"{held.get(entry['operator'], 0):,}" if first else "",
         )
     return table

@@ -49,9 +49,10 @@ def explain(
 ) -> None:
     """Say what a node's signature was made of: why it was shared, or was not.
 
-    Of two nodes, say the first thing in which they differ. The runtime that `herasys up`
-    started knows its latest runs. Values are shortened, and what is named like a secret
-    is masked.
+    Of two nodes, say the first thing in which they differ, what else does, and which
+    nodes above them to ask about next. Whether a node joined or reused is in the run's
+    report (`herasys run --json`). The runtime that `herasys up` started knows its latest
+    runs. Values are shortened, and what is named like a secret is masked.
 
     [bold]Examples[/bold]
 
@@ -124,6 +125,23 @@ def _show_comparison(
         )
         _line(output, f"  {left}", comparison.left)
         _line(output, f"  {right}", comparison.right)
+    if comparison.also:
+        _line(output, "Also different", ", ".join(comparison.also))
+    above = _nodes_above(found, comparison.field)
+    if above is not None:
+        (one, other), (left_run, right_run) = above, (each.run_id for each in found)
+        _line(output, "To go on", f"herasys explain {left_run} {one} {right_run} {other}")
+
+
+def _nodes_above(found: list[Explanation], name: str) -> tuple[str, str] | None:
+    """The nodes that differ in a field, of each side the first; None when none does."""
+    sides = [field.nodes for one in found for field in one.fields if field.name == name]
+    if len(sides) < 2:
+        return None
+    for left, right in zip(sides[0].items(), sides[1].items(), strict=False):
+        if left[1] != right[1]:
+            return left[0], right[0]
+    return None
 
 
 def _line(output: Output, name: str, value: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from herasys_rt.cli.options import ConfigOption, JsonOption, read_config
-from herasys_rt.cli.output import Output, report_error
+from herasys_rt.cli.output import Output, counted, report_error
 from herasys_rt.errors import HerasysError, InputError, RunError
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class Tally:
 
     documents: int = 0
     chunks: int = 0
+    shared: int = 0
+    """Chunks that were embedded already, or for another document."""
     revision: int | None = None
     skipped: list[dict[str, str]] = field(default_factory=list)
     failed: list[dict[str, Any]] = field(default_factory=list)
@@ -216,7 +218,17 @@ def _count(run: Run, batch: list[dict[str, Any]], tally: Tally) -> None:
         return
     tally.documents += int(stored["documents"])
     tally.chunks += int(stored["chunks"])
+    tally.shared += _shared(run.report()["nodes"], int(stored["chunks"]))
     tally.revision = stored.get("revision", tally.revision)
+
+
+def _shared(nodes: list[dict[str, Any]], chunks: int) -> int:
+    """How many of a batch's chunks its run did not embed itself."""
+    for node in nodes:
+        if node["operator"].startswith("embed_many@"):
+            whole = node["reused"] or node["fused_into"] is not None
+            return chunks if whole else int(node["shared_items"])
+    return 0
 
 
 @contextlib.contextmanager
@@ -236,9 +248,11 @@ def _bar(output: Output) -> Iterator[Any]:
 
 
 def _finish(collection: str, tally: Tally, output: Output, wall_s: float) -> int:
+    shared = f" ({tally.shared:,} of them embedded already)" if tally.shared else ""
     output.console.print(
-        f"{collection}: {tally.documents} documents, {tally.chunks} chunks "
-        f"in {wall_s:.1f} s" + (f", {len(tally.skipped)} skipped" if tally.skipped else ""),
+        f"{collection}: {counted(tally.documents, 'document')}, "
+        f"{counted(tally.chunks, 'chunk')}{shared} in {wall_s:.1f} s"
+        + (f", {len(tally.skipped)} skipped" if tally.skipped else ""),
         markup=False,
         highlight=False,
     )
@@ -259,6 +273,7 @@ def _finish(collection: str, tally: Tally, output: Output, wall_s: float) -> int
             "collection": collection,
             "documents": tally.documents,
             "chunks": tally.chunks,
+            "shared_chunks": tally.shared,
             "revision": tally.revision,
             "skipped": tally.skipped,
             "failed": tally.failed,

@@ -15,6 +15,7 @@ from herasys_rt.core.items import Sharing, Wait, item_keys
 from herasys_rt.core.lists import Texts
 from herasys_rt.core.ranks import press, unpress
 from herasys_rt.core.state import Flight, Node, State, Template
+from herasys_rt.core.value_keys import item_seed_of
 from herasys_rt.core.values import Value
 
 LONGEST_CHAIN = 4
@@ -30,8 +31,8 @@ _SAME_LIST = -1
 def sharing_of(feeder: Node, flight: Flight) -> Sharing | None:
     """The sharing of a flight that gets its payload from ``feeder``; None where items are
     not shared or nobody has told them."""
-    seeds = feeder.fragment.item_seeds
-    seed = seeds[feeder.position] if seeds else b""
+    assert flight.payload is not None
+    seed = item_seed_of(feeder, flight.payload)
     digests = _digests(feeder) if seed else ()
     return Sharing(flight, item_keys(seed, digests)) if digests else None
 
@@ -105,14 +106,14 @@ def _look(state: State, sharing: Sharing, keys: list[bytes]) -> None:
         ):
             held = None
         room = len(sharing.slots) + len(sharing.waits) < MOST_LENDERS
-        if held is not None and (room or held.entry.value.digest in sharing.slots):
+        if held is not None and (room or held.entry.lent.digest in sharing.slots):
             entry = held.entry
             state.table.touch(entry)
             _borrow(
                 state,
                 sharing,
                 key,
-                entry.value,
+                entry.lent,
                 held.position,
                 entry.items_expire_s,
                 entry.items_born_s,

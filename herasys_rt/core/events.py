@@ -209,7 +209,8 @@ class ItemFinished(msgspec.Struct, frozen=True, tag=True):
     ``meta`` is opaque to the kernel (usage, sources). ``revisions`` holds, for each
     collection read or written, the revision seen in the same transaction.
     ``output_tokens`` are those that a language model gave (0: none did), ``tokens`` these
-    and those that it read.
+    and those that it read. ``parts`` are the items of its list's output where the value was
+    made of them (`NodeSpec.reduction`) and is not aligned with the list itself.
     """
 
     flight: int
@@ -222,6 +223,7 @@ class ItemFinished(msgspec.Struct, frozen=True, tag=True):
     truncated: bool = False
     output_tokens: int = 0
     tokens: int = 0
+    parts: Value | None = None
 
 
 class ItemFailed(msgspec.Struct, frozen=True, tag=True):

@@ -94,7 +94,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """A completed result in the table: as ``results`` by the keys that lead to it, which
     differ in their expiry; without any no lookup finds it. ``pins`` counts nodes of
     active runs that hold it. ``items`` are the keys of its items where they may be
-    borrowed, until ``items_expire_s``; born ``items_born_s``."""
+    borrowed, until ``items_expire_s``; born ``items_born_s``. ``parts`` is what the value
+    was made of, where the items lie there."""
 
     results: dict[Key, Result]
     value: Value
@@ -104,6 +105,12 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     items: tuple[bytes, ...] = ()
     items_expire_s: float = 0.0
     items_born_s: float = 0.0
+    parts: Value | None = None
+
+    @property
+    def lent(self) -> Value:
+        """Where its items lie."""
+        return self.value if self.parts is None else self.parts
 
 
 class Listed(msgspec.Struct, frozen=True, gc=False):
@@ -234,12 +241,22 @@ class FusionTable:
         return True
 
     def keep_items(
-        self, entry: Entry, sharing: Sharing, expires_s: float, born_s: float
+        self,
+        entry: Entry,
+        sharing: Sharing,
+        lent: Value,
+        expires_s: float,
+        born_s: float,
     ) -> None:
         """Let the items of a completed result, born ``born_s``, be found until
-        ``expires_s``; their keys count as its bytes."""
+        ``expires_s``. They lie in ``lent``; their keys, and what is lent beside the value,
+        count as its bytes."""
         self.items.keep(entry, sharing.places, expires_s, born_s)
         size = ENTRY_BYTES * len(entry.items)
+        if lent is not entry.value:
+            entry.parts = lent
+            self._ledger.acquire(lent)
+            size += lent.size
         entry.size += size
         self.bytes += size
         self.held_bytes[entry.owner.operator] += size
@@ -323,6 +340,8 @@ class FusionTable:
             self.held_bytes[operator] = left
         self.items.forget(entry)
         self._ledger.release(entry.value)
+        if entry.parts is not None:
+            self._ledger.release(entry.parts)
 
 
 def agree(key: Key | None, revisions: Revisions, seen: Iterable[tuple[str, int]]) -> bool:

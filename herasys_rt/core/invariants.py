@@ -278,6 +278,8 @@ def _values(state: State) -> Iterator[Value]:
             yield from _payload_values(flight.payload)
     for entry in state.table.listed():
         yield entry.value
+        if entry.parts is not None:
+            yield entry.parts
 
 
 def _payload_values(payload: Payload) -> Iterator[Value]:

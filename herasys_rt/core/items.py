@@ -66,7 +66,7 @@ class Sharing:
 
 
 class Held(NamedTuple):
-    """Where a computed item lies: in a completed result, at a position of its value."""
+    """Where a computed item lies: in a completed result, at a position of what it lends."""
 
     entry: Entry
     position: int

@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from herasys_rt.graph.facts import items_of
+from herasys_rt.graph.facts import items_of, text_items_of
 from herasys_rt.graph.hashing import Hash
 from herasys_rt.graph.spec import (
+    Arg,
     InputRef,
     ListRef,
     Lit,
     NodeRef,
     NodeSpec,
     WorkflowSpec,
+    listed_of,
     records_of,
 )
 
@@ -38,8 +40,10 @@ gives it. None: nothing whose items can be told before the node is executed."""
 
 def list_source(spec: WorkflowSpec, node: NodeSpec, hashing: Hash) -> ListSource:
     """What stands at a node's list port; ``hashing`` names literals."""
-    arg = node.args.get(node.list_port) if node.list_port else None
-    match arg:
+    records = records_of(node)
+    if records is not None:
+        return _texts(spec, node, records, hashing)
+    match listed_of(node):
         case InputRef(name):
             return name
         case NodeRef(source):
@@ -48,14 +52,14 @@ def list_source(spec: WorkflowSpec, node: NodeSpec, hashing: Hash) -> ListSource
             return items_of(value, hashing) or None
         case ListRef(items):
             return _parts(spec, node, items, hashing)
-        case None:
-            return None
         case _:
-            return _texts(spec, node, records_of(arg))
+            return None
 
 
-def _texts(spec: WorkflowSpec, node: NodeSpec, records: Any) -> Texts | None:
+def _texts(spec: WorkflowSpec, node: NodeSpec, records: Arg, hashing: Hash) -> ListSource:
     match records:
+        case Lit(value):
+            return text_items_of(value, hashing) or None
         case InputRef(name):
             return Texts(name)
         case NodeRef(source) if _is_single(spec, node, source):

@@ -27,7 +27,7 @@ def lose(state: State, event: ValuesLost) -> None:
     """Forget values, fail what waits for its turn with one, and let nobody join what is
     at work with one or is to be made of one: it may have it already, or fail."""
     places = frozenset(event.places)
-    state.table.drop(lambda entry: entry.value.place in places)
+    state.table.drop(lambda e: e.value.place in places or e.lent.place in places)
     for flight in list(state.flights.values()):
         if flight.state == "aborting" or not _needs(flight, places):
             continue  # A flight that ended meanwhile has no payload.

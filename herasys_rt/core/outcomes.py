@@ -61,8 +61,10 @@ def item_finished(state: State, event: ItemFinished) -> None:
     for collection, revision in event.revisions.items():
         revise(state, collection, revision)
     flight = current(state, event.flight, event.attempt, event.instance)
+    lent = event.value if event.parts is None else event.parts
     if flight is None:
         state.ledger.discard(event.value)
+        state.ledger.discard(lent)
         return
     instance = vacate(state, flight)
     lasts_s = reuse.lasts_s(state, flight)
@@ -71,10 +73,12 @@ def item_finished(state: State, event: ItemFinished) -> None:
     sharing = flight.sharing
     if sharing is not None and not event.truncated:
         if entry is not None and sharing.places:
-            state.table.keep_items(entry, sharing, lasts_s, result.born_s)
-        borrowing.lend(state, sharing, event.value, lasts_s, result.born_s)
+            state.table.keep_items(entry, sharing, lent, lasts_s, result.born_s)
+        borrowing.lend(state, sharing, lent, lasts_s, result.born_s)
         owner = reuse.owner_of(state, flight)
         state.savings.of(owner.operator, owner.tenant).shared_items += sharing.spared
+    if event.parts is not None:
+        state.ledger.discard(event.parts)  # unless somebody has it by now
     leader = flight.leader
     members = flights.retire(state, flight)
     if not members and entry is None:

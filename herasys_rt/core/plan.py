@@ -13,6 +13,7 @@ from herasys_rt.core.needs import Needs, conditions_on_items, needs_of
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.facts import items_of
 from herasys_rt.graph.hashing import SHA256, Hash
+from herasys_rt.graph.preimage import item_args
 from herasys_rt.graph.spec import (
     Arg,
     InputRef,
@@ -64,7 +65,9 @@ class Plan:
     regions nor conditions, a ``timed`` one has a node with a timeout. ``asked`` are the
     inputs whose facts decide. ``itemised`` marks nodes whose output's items are looked at
     one by one: a region goes over it, or it stands at a list port; ``texts`` those whose
-    records' texts are. ``lists`` says what stands at each node's list port.
+    records' texts are. ``lists`` says what stands at each node's list port, and
+    ``item_takes`` which nodes decide each item of its output besides, and whether the item
+    of the node's region does.
 
     ``root`` marks nodes a run must not end without: its outputs and its effects; ``roots``
     counts them, ``size`` all nodes outside of regions.
@@ -105,6 +108,7 @@ class Plan:
     itemised: tuple[bool, ...]
     texts: tuple[bool, ...]
     lists: tuple[ListSource, ...]
+    item_takes: tuple[tuple[tuple[int, ...], bool], ...]
     pools: tuple[Pool, ...] | None = field(default=None)
 
 
@@ -172,6 +176,7 @@ def plan_of(spec: WorkflowSpec, hashing: Hash = SHA256) -> Plan:
         itemised=_itemised(areas, lists, region),
         texts=_marked(count, {source.of for source in lists if isinstance(source, Texts)}),
         lists=lists,
+        item_takes=tuple(_item_takes(spec, node) for node in nodes),
     )
 
 
@@ -263,6 +268,16 @@ def _reusing(
 def _takes(spec: WorkflowSpec, node: NodeSpec) -> tuple[int, ...]:
     """Positions of the nodes that a node's arguments name, in order, once each."""
     return tuple(dict.fromkeys(spec.index[ref.node] for ref in node_refs(node.args)))
+
+
+def _item_takes(spec: WorkflowSpec, node: NodeSpec) -> tuple[tuple[int, ...], bool]:
+    """As `_takes`, of the arguments that decide each item of a list's output; and whether
+    one of these is the item of the node's region."""
+    if node.list_port is None:
+        return (), False
+    args = item_args(node)
+    found = dict.fromkeys(spec.index[ref.node] for ref in node_refs(args))
+    return tuple(found), any(_item_leaves(arg) for arg in args.values())
 
 
 def _with(giver: int, parents: tuple[int, ...]) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ def value_key_of(state: State, feeder: Node, flight: Flight) -> Key | None:
         for _, value in payload.upstream:
             parts += (b"n", value.digest)
     else:
-        _add_branched(parts, plan.takes[position], payload)
+        _add_given(parts, plan.takes[position], payload)
     if feeder.element >= 0:
         item = _item(feeder, payload)
         if item is None:
@@ -50,8 +50,27 @@ def value_key_of(state: State, feeder: Node, flight: Flight) -> Key | None:
     return sha256(b"".join(parts)).digest(), revisions
 
 
-def _add_branched(parts: list[bytes], takes: tuple[int, ...], payload: Payload) -> None:
-    """Add what a node's parents gave, in a plan with regions or conditions."""
+def item_seed_of(feeder: Node, payload: Payload) -> bytes:
+    """All that decides an item of what a node gives but the item of the list: its item
+    seed, with what the nodes that decide too have given, and the element's item where it
+    does. Empty where items are not shared, or nobody knows the element's item."""
+    fragment, position = feeder.fragment, feeder.position
+    seed = fragment.item_seeds[position] if fragment.item_seeds else b""
+    takes, takes_item = fragment.plan.item_takes[position]
+    if not seed or not (takes or takes_item):
+        return seed
+    parts = [seed]
+    _add_given(parts, takes, payload)
+    if takes_item:
+        item = _item(feeder, payload)
+        if item is None:
+            return b""
+        parts += (b"i", item)
+    return sha256(b"".join(parts)).digest()
+
+
+def _add_given(parts: list[bytes], takes: tuple[int, ...], payload: Payload) -> None:
+    """Add what nodes that a node takes have given."""
     upstream, gathered = dict(payload.upstream), dict(payload.gathered)
     for parent in takes:
         if parent in upstream:

@@ -31,7 +31,16 @@ from herasys_rt.dsl.trace import Trace, current_trace
 from herasys_rt.errors import UsageError
 from herasys_rt.graph.checks import nearest
 from herasys_rt.graph.estimates import ESTIMATES, Estimate
-from herasys_rt.graph.spec import Arg, Constraint, Lit, NodeSpec, Port, Sampling
+from herasys_rt.graph.reductions import REDUCTIONS
+from herasys_rt.graph.spec import (
+    Arg,
+    Constraint,
+    Lit,
+    NodeSpec,
+    Port,
+    Reduction,
+    Sampling,
+)
 from herasys_rt.graph.types import PortType
 
 P = ParamSpec("P")
@@ -104,8 +113,10 @@ class Operator(Generic[P]):
     many and known by their object. ``estimate`` says how much work a node is, where the
     verb's own (`graph.estimates`) does not fit. ``list_port`` names the port whose list
     the output is aligned with, item by item, each depending on its own item alone: equal
-    items of different calls are then computed once. Errors: `UsageError` when the
-    declaration contradicts itself or another operator has the same name and version.
+    items of different calls are then computed once. ``by_text`` says that its items are
+    records of which only the text counts, and ``reduction`` how the output is made of what
+    an engine gave for the items, where it is not aligned itself. Errors: `UsageError` when
+    the declaration contradicts itself or another operator has the same name and version.
     """
 
     def __init__(
@@ -127,6 +138,8 @@ class Operator(Generic[P]):
         registered: bool = True,
         estimate: Estimate | None = None,
         list_port: str | None = None,
+        by_text: bool = False,
+        reduction: Reduction | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -141,6 +154,8 @@ class Operator(Generic[P]):
         self.variadic = variadic
         self.prepare = prepare
         self.list_port = list_port
+        self.by_text = by_text
+        self.reduction = reduction
         self.positional = tuple(port.name for port in ports if not port.is_param)
         self.estimate = estimate or ESTIMATES.get(verb, Estimate(cost_key=verb))
         self.__name__ = self.__qualname__ = name
@@ -193,6 +208,8 @@ class Operator(Generic[P]):
                 options=settled.options,
                 sample=0 if settled.shared_sample else None,
                 list_port=self.list_port,
+                by_text=self.by_text,
+                reduction=self.reduction,
             )
         )
 
@@ -236,6 +253,14 @@ class Operator(Generic[P]):
                 self._misdeclared(f"{self.list_port!r} is none of its edges")
             if self.purity == "effect" or self.collection is not None:
                 self._misdeclared("its items depend on more than themselves")
+        if self.list_port is None and (self.by_text or self.reduction is not None):
+            self._misdeclared("without a list port there are no items")
+        if self.reduction is not None:
+            if self.reduction.function not in REDUCTIONS:
+                self._misdeclared(f"there is no reduction {self.reduction.function!r}")
+            for name in self.reduction.params:
+                if name not in params:
+                    self._misdeclared(f"{name!r} is none of its parameters")
 
     def _misdeclared(self, problem: str) -> NoReturn:
         raise UsageError(
@@ -258,6 +283,8 @@ def operator(
     prepare: Callable[[Call], None] | None = None,
     estimate: Estimate | None = None,
     list_port: str | None = None,
+    by_text: bool = False,
+    reduction: Reduction | None = None,
 ) -> Callable[[Callable[P, object]], Operator[P]]:
     """Make an `Operator` of a typed function without a body; see the module's text.
 
@@ -286,6 +313,8 @@ def operator(
             doc=inspect.getdoc(function) or "",
             estimate=estimate,
             list_port=list_port,
+            by_text=by_text,
+            reduction=reduction,
         )
         operator.positional = _positional(signature)
         operator.__module__ = function.__module__
@@ -419,4 +448,6 @@ def _facts(operator: Operator[...]) -> tuple[Any, ...]:
         operator.sampling,
         operator.variadic,
         operator.list_port,
+        operator.by_text,
+        operator.reduction,
     )

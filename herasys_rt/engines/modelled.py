@@ -322,13 +322,8 @@ def _is_read(item: Item, outcome: Outcome) -> bool:
 
 def _rerank(args: dict[str, Any]) -> Outcome:
     query, chunks = args["query"], args["chunks"]
-    scored = [
-        chunk | {"score": int(_digest([query, chunk["text"]])[:8], 16) / 2**32}
-        for chunk in chunks
-    ]
-    scored.sort(key=lambda chunk: (-chunk["score"], str(chunk.get("id"))))
-    best = scored[: args.get("top_k") or len(scored)]
-    return Outcome(value=best, usage={"items": len(scored)}, sources=best)
+    scores = [int(_digest([query, chunk["text"]])[:8], 16) / 2**32 for chunk in chunks]
+    return Outcome(value=scores, usage={"items": len(scores)})
 
 
 def _picker(args: dict[str, Any]) -> Callable[[int], int]:

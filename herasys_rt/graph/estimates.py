@@ -56,18 +56,6 @@ UNKNOWN_LIST = Size(8 * 128.0, 8.0)
 """Taken for a list that is not known yet."""
 
 
-class Split(msgspec.Struct, frozen=True):
-    """A node may be cut into nodes over parts of the list at ``port``.
-
-    ``merge`` says how their outputs become the node's: ``concat`` (in order: lists,
-    arrays by their first axis, dicts key by key) or ``ranked`` (as the verb ``rerank``
-    merges its parts: best first, equal scores in the order of the list). Exact either way.
-    """
-
-    port: str
-    merge: str
-
-
 class Estimate(msgspec.Struct, frozen=True):
     """What makes a node much work.
 
@@ -75,7 +63,10 @@ class Estimate(msgspec.Struct, frozen=True):
     ``items`` or ``calls``. Work is the size of the texts ``sizes``; where a list ``each``
     is named, they meet every item of it. ``cut`` names the parameters (tokens of a piece,
     tokens that neighbours share) by which these texts are cut into the items of the
-    output. ``splits`` cut a node over data: that one of them whose port the node has.
+    output. ``splits`` are ports with lists over which a node may be cut into nodes over
+    parts, at that one of them which the node has: what engines give for the parts, one
+    after the other (lists, or arrays by their first axis), is exactly what one gives for
+    the whole.
 
     A language model's node ``reads_prompt`` instead, whose known head
     (`graph.prompts.prompt_head`) may be prefilled early, and writes at most
@@ -88,7 +79,7 @@ class Estimate(msgspec.Struct, frozen=True):
     sizes: tuple[str, ...] = ()
     each: str = ""
     cut: tuple[str, str] | None = None
-    splits: tuple[Split, ...] = ()
+    splits: tuple[str, ...] = ()
     reads_prompt: bool = False
     decode_chunk_tokens: int | None = None
 
@@ -124,14 +115,14 @@ ESTIMATES: Mapping[str, Estimate] = {
         "embed",
         "tokens",
         sizes=("text",),
-        splits=(Split("text", "concat"),),
+        splits=("text",),
     ),
     "rerank": Estimate(
         "rerank",
         "tokens",
         sizes=("query",),
         each="chunks",
-        splits=(Split("chunks", "ranked"),),
+        splits=("chunks",),
     ),
     "pg.search": Estimate("pg.search"),
     "pg.text": Estimate("pg.text"),
@@ -145,7 +136,7 @@ ESTIMATES: Mapping[str, Estimate] = {
         "tokens",
         sizes=("text", "documents"),
         cut=("max_tokens", "overlap"),
-        splits=(Split("documents", "concat"),),
+        splits=("documents",),
     ),
 }
 """By verb. An unknown verb costs one call of itself."""
@@ -178,7 +169,7 @@ def workload(
         tokens, items = tokens * met.items + met.tokens, met.items
     amount = {"tokens": tokens, "items": items}.get(how.unit, 1.0)
     split = split_of(node.ports, how)
-    parts = 1.0 if split is None else known.size(split.port).items
+    parts = 1.0 if split is None else known.size(split).items
     return Workload(
         how.cost_key,
         how.unit,
@@ -204,10 +195,11 @@ def output_size(
     return known.pieces(whole, how.cut)
 
 
-def split_of(ports: Iterable[Port], estimate: Estimate) -> Split | None:
-    """How a node or operator with these ports may be cut over data; None: not at all."""
+def split_of(ports: Iterable[Port], estimate: Estimate) -> str | None:
+    """The port with the list over which a node or operator with these ports may be cut;
+    None: it may not."""
     lists = {port.name for port in ports if port.type in _LISTS}
-    return next((split for split in estimate.splits if split.port in lists), None)
+    return next((port for port in estimate.splits if port in lists), None)
 
 
 def size_of(value: Any) -> Size:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -81,6 +81,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     ``equal`` says that the two are one piece of work, ``verdict`` by what, or why not.
     ``field`` names the first field that differs, with its two sides; empty when none does.
+    ``also`` names the other fields that differ.
     """
 
     equal: bool
@@ -88,6 +89,7 @@ class Comparison(msgspec.Struct, frozen=True):
     field: str = ""
     left: str = ""
     right: str = ""
+    also: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints."""
@@ -138,15 +140,16 @@ def explain(
 
 def compare(left: Explanation, right: Explanation) -> Comparison:
     """Whether two nodes are one piece of work, and the first field that says no."""
-    found = _first_difference(left, right)
-    if found is not None:
+    found = list(_differences(left, right))
+    if found:
         verdict = "They differ."
         if left.seed and left.seed == right.seed and left.signature != right.signature:
             verdict = (
-                "They differ by structure. What they are given besides outputs of nodes is "
-                "equal: with equal outputs they share by value."
+                "They differ only in the nodes above them: with equal outputs they share "
+                "by value."
             )
-        return Comparison(False, verdict, *found)
+        also = tuple(name for name, _, _ in found[1:])
+        return Comparison(False, verdict, *found[0], also)
     for one in (left, right):
         if one.obstacle and not one.signature:
             return Comparison(
@@ -157,19 +160,19 @@ def compare(left: Explanation, right: Explanation) -> Comparison:
     return Comparison(True, f"They are equal by the structural signature{at}.")
 
 
-def _first_difference(left: Explanation, right: Explanation) -> tuple[str, str, str] | None:
+def _differences(left: Explanation, right: Explanation) -> Iterator[tuple[str, str, str]]:
+    """The fields that differ, in order, each with its two sides."""
     others = {field.name: field for field in right.fields}
     for mine in left.fields:
         theirs = others.pop(mine.name, None)
         if theirs is None or theirs.digest != mine.digest:
-            return mine.name, mine.shown, theirs.shown if theirs else "(no such field)"
+            yield mine.name, mine.shown, theirs.shown if theirs else "(no such field)"
     for theirs in others.values():
-        return theirs.name, "(no such field)", theirs.shown
+        yield theirs.name, "(no such field)", theirs.shown
     for name in sorted({*left.collections, *right.collections}):
-        mine, theirs = left.collections.get(name), right.collections.get(name)
-        if mine != theirs:
-            return f"collection {name}", _revision(mine), _revision(theirs)
-    return None
+        before, after = left.collections.get(name), right.collections.get(name)
+        if before != after:
+            yield f"collection {name}", _revision(before), _revision(after)
 
 
 def _revision(revision: int | None) -> str:
@@ -256,6 +259,9 @@ class _Explainer:
             elif field.name == "region":
                 assert region is not None
                 name, text = "region", f"once per item of {self._told(region.items)}"
+            elif field.name == "reduction":
+                assert node.reduction is not None
+                name, text = "reduction", node.reduction.function
             else:
                 name = field.name
                 text = shown.get(name) or self._scope()

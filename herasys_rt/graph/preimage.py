@@ -2,7 +2,8 @@
 
 A pre-image is a list of fields: format version, operator, verb, resource, model, trust
 scope, then each argument by port name. An argument enters as the digest of its canonical
-value, whether it was a literal or an input of the run. Lists, choices and expressions
+value, whether it was a literal or an input of the run. A reduction enters where there is
+one. Lists, choices and expressions
 enter with their form and all their parts: of a choice the condition and both sides, which
 together decide the value. All but the digests is self-delimiting, so that two pre-images
 are equal only when every field is. Labels, options, run ids and ids of nodes and regions
@@ -12,8 +13,9 @@ Pre-images are of three kinds. Of the *structural* pre-image a node that is an
 argument is a hole for its signature, and the list of the region that the node itself is in
 is a field. Of the *value* pre-image it is its place among `NodeSpec.parents`, and the
 region's list stays out: both enter later, by what they turned out to be. The *item*
-pre-image of a node with a list port leaves out the list at it too: with an item's digest it
-decides one item of the output.
+pre-image of a node with a list port leaves out the list at it too, and what only a
+reduction reads (places are those among the nodes that `item_args` name): with an item's
+digest it decides one item of the output.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from herasys_rt.graph.spec import (
     NodeRef,
     NodeSpec,
     WorkflowSpec,
-    leaves,
+    node_refs,
 )
 from herasys_rt.graph.types import PortType
 
@@ -92,17 +94,22 @@ def value_fields(
 def item_fields(
     spec: WorkflowSpec, node: NodeSpec, fingerprint: str, hashing: Hash
 ) -> tuple[Field, ...]:
-    """The item pre-image of a node; none, when an item of its output depends on what is
-    only known in the run beside the item of the list: another node, a region's item, what
-    a collection holds then."""
-    rest = {name: arg for name, _, arg in full_args(node) if name != node.list_port}
-    known = (Lit, InputRef)
-    found = (leaf for arg in rest.values() for leaf in leaves(arg))
+    """The item pre-image of a node: without the list at its list port, and without what
+    nodes and lists of regions give. None where there is no such port, or where an item
+    depends on what a collection holds at the time."""
     if node.list_port is None or node.collection is not None:
         return ()
-    if not all(isinstance(leaf, known) for leaf in found):
-        return ()
     return _Writer(spec, node, hashing, "item").fields(fingerprint)
+
+
+def item_args(node: NodeSpec) -> dict[str, Arg]:
+    """The arguments that decide each item of an output beside the item of the list."""
+    reads = () if node.reduction is None else node.reduction.params
+    return {
+        name: arg
+        for name, _, arg in full_args(node)
+        if name != node.list_port and name not in reads
+    }
 
 
 def full_args(node: NodeSpec) -> list[tuple[str, PortType, Arg]]:
@@ -132,7 +139,11 @@ class _Writer:
         self._node = node
         self._hashing = hashing
         self._domain = domain
-        self._places = {name: i for i, name in enumerate(node.parents)}
+        self._deciding = item_args(node) if domain == "item" else None
+        above = node.parents
+        if self._deciding is not None:
+            above = dict.fromkeys(ref.node for ref in node_refs(self._deciding))
+        self._places = {name: i for i, name in enumerate(above)}
         self._floats = {i.name for i in spec.inputs if i.type == PortType.FLOAT}
         self._bound: list[str] = []
         self._parts: list[bytes | Slot] = []
@@ -151,9 +162,15 @@ class _Writer:
             self._parts.append(b"r")
             self._argument(region.items, PortType.ANY)
             fields.append(self._field("region"))
+        reduction = node.reduction
+        if reduction is not None and self._domain != "item":
+            told = [reduction.function, sorted(reduction.params)]
+            fields.append(Field("reduction", (codec.canonical(told),)))
         for name, wanted, arg in full_args(node):
-            if self._domain == "item" and name == node.list_port:
-                fields.append(Field(name, (codec.canonical([name]),), is_argument=True))
+            if self._deciding is not None and name not in self._deciding:
+                if name == node.list_port:
+                    listed = codec.canonical([name])
+                    fields.append(Field(name, (listed,), is_argument=True))
                 continue
             many = len(arg.items) if isinstance(arg, ListRef) else -1
             self._parts.append(codec.canonical([name, many]))

@@ -169,6 +169,18 @@ class Retry(msgspec.Struct, frozen=True):
     retry_on: tuple[str, ...] = ()
 
 
+class Reduction(msgspec.Struct, frozen=True):
+    """How a node's output is made of what its engine gave for each item of a list.
+
+    ``function`` is one of `graph.reductions`; it takes the node's arguments and these
+    parts. ``params`` are the arguments that only it reads: no part depends on them, and
+    the engine does not get them.
+    """
+
+    function: str
+    params: tuple[str, ...] = ()
+
+
 class NodeOptions(msgspec.Struct, frozen=True):
     """What a call may ask for beyond its arguments; nothing of it changes the value.
 
@@ -196,7 +208,9 @@ class NodeSpec(msgspec.Struct, frozen=True):
     collection's content. ``list_port`` names the argument whose list the output is
     aligned with: item i of the output depends on item i of it and on the node's other
     arguments, and on nothing else. Equal items of different lists may then be shared; not
-    those of a node with a ``collection``, whose content changes.
+    those of a node with a ``collection``, whose content changes. ``by_text`` says that the
+    items are records of which only the text counts. With a ``reduction`` it is what the
+    engine gives that is aligned, and the output is made of it.
     """
 
     id: str
@@ -219,6 +233,8 @@ class NodeSpec(msgspec.Struct, frozen=True):
     """By opt-in a node that draws random numbers may be shared: as this sample of the
     equal calls of its workflow. None: drawing, it is not shared."""
     list_port: str | None = None
+    by_text: bool = False
+    reduction: Reduction | None = None
 
     @property
     def parents(self) -> tuple[str, ...]:
@@ -322,15 +338,14 @@ class WorkflowSpec(msgspec.Struct, frozen=True, dict=True):
         """Names of the inputs whose items are looked at one by one, in order: regions go
         over them, or they stand at list ports."""
         lists: list[Arg | None] = [region.items for region in self.regions]
-        lists += [node.args.get(node.list_port) for node in self.nodes if node.list_port]
+        lists += [listed_of(node) for node in self.nodes if not node.by_text]
         names = [arg.name for arg in lists if isinstance(arg, InputRef)]
         return tuple(dict.fromkeys(names))
 
     @cached_property
     def itemised_texts(self) -> tuple[str, ...]:
         """Names of the inputs whose records' texts are looked at one by one, in order."""
-        lists = [node.args.get(node.list_port) for node in self.nodes if node.list_port]
-        found = [records_of(arg) for arg in lists if arg is not None]
+        found = [records_of(node) for node in self.nodes]
         names = [arg.name for arg in found if isinstance(arg, InputRef)]
         return tuple(dict.fromkeys(names))
 
@@ -356,9 +371,17 @@ def decode_spec(data: bytes) -> WorkflowSpec:
         raise codec.CodecError(f"bytes are no workflow spec: {e}") from e
 
 
-def records_of(arg: Arg) -> Arg | None:
-    """Of an argument that is the texts of records: the records."""
-    match arg:
+def listed_of(node: NodeSpec) -> Arg | None:
+    """What stands at a node's list port; None where it has none."""
+    return node.args.get(node.list_port) if node.list_port else None
+
+
+def records_of(node: NodeSpec) -> Arg | None:
+    """The records whose texts are the items at a node's list port; None where the items
+    are something else."""
+    match listed_of(node):
+        case arg if node.by_text:
+            return arg
         case Expr("texts_of", {"items": records}):
             return records
         case _:

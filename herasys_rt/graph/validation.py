@@ -9,7 +9,7 @@ in `graph.inputs` and are offered here too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,12 +25,14 @@ from herasys_rt.graph.arguments import (
 from herasys_rt.graph.branches import branch_faults
 from herasys_rt.graph.checks import finite_fault, nearest
 from herasys_rt.graph.inputs import check_inputs, describe_inputs, parse_input_text
+from herasys_rt.graph.reductions import REDUCTIONS
 from herasys_rt.graph.shapes import Scope
 from herasys_rt.graph.spec import (
     InputSpec,
     Lit,
     NodeRef,
     NodeSpec,
+    Port,
     Region,
     Retry,
     WorkflowSpec,
@@ -188,6 +190,24 @@ def _node_faults(spec: WorkflowSpec, node: NodeSpec, scope: Scope) -> Iterator[F
             yield Fault(where, f"refers to {name!r}, which is none of its parameters")
     if node.list_port is not None and node.list_port not in ports:
         yield Fault(where, f"refers to {node.list_port!r}, which is none of its ports")
+    yield from _reduction_faults(node, where, ports)
+
+
+def _reduction_faults(
+    node: NodeSpec, where: str, ports: Mapping[str, Port]
+) -> Iterator[Fault]:
+    reduction = node.reduction
+    if reduction is None:
+        return
+    if reduction.function not in REDUCTIONS:
+        problem = f"there is no reduction {reduction.function!r}"
+        yield Fault(where, problem, nearest(reduction.function, REDUCTIONS))
+    if node.list_port is None:
+        yield Fault(where, "has a reduction and no list port")
+    for name in reduction.params:
+        if name not in ports or name == node.list_port:
+            problem = f"its reduction reads {name!r}, which is none of its parameters"
+            yield Fault(where, problem)
 
 
 def _option_faults(node: NodeSpec) -> Iterator[Fault]:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -37,6 +38,7 @@ from herasys_rt.core.values import INLINE_LIMIT_BYTES, Value
 from herasys_rt.engines.protocol import Engine, Item, Outcome
 from herasys_rt.errors import ErrorInfo, HerasysError, NodeError, ValueLostError
 from herasys_rt.graph import codec
+from herasys_rt.graph.reductions import REDUCTIONS, sources_of
 from herasys_rt.graph.spec import WorkflowSpec
 from herasys_rt.links import Endpoint, Inbox, Outbox
 from herasys_rt.messages import (
@@ -63,7 +65,8 @@ _HEARTBEAT_S = 1.0
 
 class _Work:
     """An item on the engine: its workflow, who listens and what they were sent.
-    ``assembly`` is set while items of its output come from elsewhere."""
+    ``assembly`` is set while items of its output come from elsewhere, ``reduced`` when
+    the output is made of what the engine gives, out of the node's arguments."""
 
     __slots__ = (
         "assembly",
@@ -71,6 +74,7 @@ class _Work:
         "flight",
         "itemise",
         "itemise_texts",
+        "reduced",
         "sent",
         "spec",
         "subscribers",
@@ -85,6 +89,7 @@ class _Work:
         self.itemise = item.itemise
         self.itemise_texts = item.itemise_texts
         self.assembly: Assembly | None = None
+        self.reduced: Callable[[Any], list[Any]] | None = None
         self.text: list[str] = []
         self.sent = 0
 
@@ -273,6 +278,9 @@ class HostLoop:
         assert spec is not None, "the scheduler introduces a workflow before its items"
         node = spec.nodes[item.node]
         args = arguments_of(item, spec, self._values)
+        if node.reduction is not None:
+            work.reduced = partial(REDUCTIONS[node.reduction.function], args)
+            args = {k: v for k, v in args.items() if k not in node.reduction.params}
         if item.shared is not None and node.list_port is not None:
             work.assembly = Assembly(item.shared, self._values)
             if work.assembly.lost:
@@ -358,26 +366,35 @@ class HostLoop:
         self._report(ItemFailed(work.flight, work.attempt, self._instance, error, run_s))
 
     def _succeed(self, work: _Work, outcome: Outcome) -> None:
-        assembly, shared = work.assembly, 0
+        assembly, shared, parts = work.assembly, 0, None
         try:
             if assembly is not None:
                 outcome = replace(outcome, value=assembly.whole(outcome.value))
                 shared = assembly.shared
+            if work.reduced is not None:
+                parts = codec.encode(outcome.value) if assembly is not None else None
+                records = work.reduced(outcome.value)
+                outcome = replace(outcome, value=records, sources=sources_of(records))
             data = codec.encode(outcome.value)
             meta = meta_of(outcome, shared)
         except (codec.CodecError, NodeError) as e:
             self._fail(work, e.info(), outcome.run_s)
             return
-        if len(data) > INLINE_LIMIT_BYTES:
-            self._carriers.submit(self._succeed_large, work, outcome, data, meta)
+        if max(len(data), len(parts or b"")) > INLINE_LIMIT_BYTES:
+            self._carriers.submit(self._succeed_large, work, outcome, data, meta, parts)
         else:
-            value = Value(self._values.hashing.digest(data), len(data), inline=data)
-            self._report(self._success(work, outcome, value, meta))
+            value = self._inline(data)
+            lent = None if parts is None else self._inline(parts)
+            self._report(self._success(work, outcome, value, meta, lent))
+
+    def _inline(self, data: bytes) -> Value:
+        return Value(self._values.hashing.digest(data), len(data), inline=data)
 
     def _succeed_large(
-        self, work: _Work, outcome: Outcome, data: bytes, meta: bytes
+        self, work: _Work, outcome: Outcome, data: bytes, meta: bytes, parts: bytes | None
     ) -> None:
         try:
+            lent = None if parts is None else self._values.pack(parts)
             value = self._values.pack(data)
         except Exception as e:  # The item must end, whatever the store says.
             self._fail(
@@ -391,10 +408,10 @@ class HostLoop:
                 outcome.run_s,
             )
             return
-        self._report(self._success(work, outcome, value, meta))
+        self._report(self._success(work, outcome, value, meta, lent))
 
     def _success(
-        self, work: _Work, outcome: Outcome, value: Value, meta: bytes
+        self, work: _Work, outcome: Outcome, value: Value, meta: bytes, parts: Value | None
     ) -> ItemFinished:
         return ItemFinished(
             flight=work.flight,
@@ -413,6 +430,7 @@ class HostLoop:
             truncated=outcome.partial,
             output_tokens=outcome.usage.get("completion_tokens", 0),
             tokens=tokens_of(outcome),
+            parts=parts,
         )
 
     def collection_changed(self, collection: str, revision: int) -> None:

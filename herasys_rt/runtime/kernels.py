@@ -33,7 +33,7 @@ def new_kernel(config: Config) -> Kernel:
         max_attempts=scheduler.max_attempts,
         reuse_max_bytes=scheduler.reuse.max_bytes,
         reuse_max_entries=scheduler.reuse.max_entries,
-        reuse_ttl_s=dict(scheduler.reuse.ttl_s),
+        reuse_ttl_s={v: s for v, s in scheduler.reuse.ttl_s.items() if s is not None},
         hashing=scheduler.fusion_hash,
         reuse_store=scheduler.fusion and scheduler.reuse.store == "disk",
     )

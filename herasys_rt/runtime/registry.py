@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from herasys_rt.config import PoolConfig
+from herasys_rt.config import VERBS, PoolConfig
 from herasys_rt.core.events import PoolDeclared
 from herasys_rt.engines.protocol import Engine
 from herasys_rt.errors import ConfigError
@@ -22,16 +22,6 @@ _MODULES = {
     "modelled": "herasys_rt.engines.modelled",
 }
 """Each module has ``create(pool: PoolConfig, dsn: str) -> Engine``."""
-
-_VERBS = {
-    "llm": ("llm.generate",),
-    "embedding": ("embed", "text.chunk"),
-    "rerank": ("rerank",),
-    "retrieval": ("pg.search", "pg.text", "pg.hybrid", "pg.write", "pg.delete"),
-    "search": ("http.search",),
-    "python": ("python.call", "text.chunk", "text.value"),
-}
-"""What every engine of a resource type can do."""
 
 
 def create_engine(pool: PoolConfig, dsn: str) -> Engine:
@@ -73,5 +63,5 @@ def declare(pool: PoolConfig, *, alone: bool) -> PoolDeclared:
         default=pool.default or alone,
         batched=batched,
         batch_limit=pool.batch_limit if batched else 1,
-        verbs=_VERBS[pool.resource],
+        verbs=VERBS[pool.resource],
     )

@@ -21,8 +21,8 @@ from herasys_rt.engines.postgres.settings import (
     check_same,
 )
 from herasys_rt.engines.postgres.words import words_of
-from herasys_rt.engines.ranks import RRF_K, fuse_ranks, ranks_of
 from herasys_rt.errors import InputError
+from herasys_rt.graph.rank_fusion import RRF_K, fuse_ranks, ranks_of
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection

@@ -1,1 +1,1 @@
-"""Rerank engines: a query and chunks to the best chunks, by the verb ``rerank``."""
+"""Rerank engines: a query and chunks to the chunks' scores, by the verb ``rerank``."""

@@ -428,9 +428,25 @@ def test_durations_are_told_in_two_units(seconds, told) -> None:
 
 
 # --- ingest -------------------------------------------------------------------------
-def stored(documents: int, chunks: int, revision: int) -> FakeRun:
+def stored(
+    documents: int, chunks: int, revision: int, shared: int = 0, reused: bool = False
+) -> FakeRun:
     output = {"documents": documents, "chunks": chunks, "revision": revision}
-    return FakeRun(report(output=output))
+    embed = {"operator": "embed_many@1", "fused_into": None}
+    nodes = [{**embed, "reused": reused, "shared_items": shared}]
+    return FakeRun(report(output=output, nodes=nodes))
+
+
+def test_ingest_tells_how_many_chunks_were_embedded_already(
+    serve, tmp_path, capfd, monkeypatch
+) -> None:
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text(f"text of {name}")
+    monkeypatch.setattr(ingestion, "BATCH_CHARACTERS", 1)
+    serve(stored(1, 3, 1, shared=2), stored(1, 4, 2, reused=True))
+    assert execute(["ingest", str(tmp_path), "-n", "docs"]) == 0
+    said = capfd.readouterr().out
+    assert "2 documents, 7 chunks (6 of them embedded already)" in said
 
 
 def test_ingest_sends_files_in_batches_and_counts(
@@ -663,6 +679,26 @@ def test_cache_stats_of_no_runtime_are_an_error(monkeypatch, capsys) -> None:
     monkeypatch.setattr(runtime, "status", lambda: {"state": "down"})
     assert execute(["cache", "stats"]) == 1
     assert "is down" in capsys.readouterr().err
+
+
+def test_what_an_operator_holds_is_told_once_and_fits_a_narrow_screen(
+    monkeypatch, capsys
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    (entry,) = CACHE["operators"]
+    two = {**CACHE, "operators": [entry, {**entry, "tenant": "beta"}]}
+    monkeypatch.setattr(runtime, "status", lambda: {"state": "up", "cache": two})
+    assert execute(["cache", "stats"]) == 0
+    acme, beta = capsys.readouterr().out.splitlines()[-3:-1]
+    assert acme.split()[:2] == ["generate@1", "acme"] and acme.split()[-1] == "1,200"
+    assert beta.split()[:2] == ["generate@1", "beta"] and "1,200" not in beta
+
+
+def test_a_purge_that_finds_nothing_says_so(monkeypatch, capsys) -> None:
+    done = {"entries": 0, "bytes": 0, "stored": 0}
+    monkeypatch.setattr(runtime, "purge_cache", lambda *_: done)
+    assert execute(["cache", "purge", "--collection", "dcos", "--yes"]) == 0
+    assert "no results that depend on collection 'dcos'" in capsys.readouterr().out
 
 
 def test_cache_purge_passes_its_filters_on_and_asks_for_a_yes(monkeypatch, capsys) -> None:

@@ -71,6 +71,12 @@ def test_two_nodes_are_compared(asked, capfd):
     assert "'run-2' (input question)" in shown
 
 
+def test_nodes_above_that_differ_are_what_to_ask_about_next(asked, capfd):
+    shown = said(capfd, "run-1", "retrieve", "run-2", "retrieve")
+    assert "To go on: herasys explain run-1 embed run-2 embed" in shown
+    assert "To go on" not in said(capfd, "run-1", "embed", "run-2", "embed")
+
+
 def test_two_nodes_of_one_run_are_compared(asked, capfd):
     shown = said(capfd, "run-1", "embed", "retrieve")
     assert asked == [([("run-1", "embed"), ("run-1", "retrieve")], "default")]

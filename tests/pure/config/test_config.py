@@ -111,6 +111,20 @@ def test_a_pool_is_overridden_by_its_name(tmp_path: Path) -> None:
     assert (pool.slots, pool.options) == (8, {"max_model_len": 4096})
 
 
+def test_reuse_times_go_over_the_defaults_and_name_verbs_that_there_are() -> None:
+    env = "HERASYS_SCHEDULER__REUSE__TTL_S"
+    config = load_config(None, {env: "{embed: 5, http.search: null}"})
+    assert config.scheduler.reuse.ttl_s == {
+        "llm.generate": 3600.0,
+        "http.search": None,
+        "embed": 5.0,
+    }
+    with pytest.raises(
+        ConfigError, match=r"no verb llm\.genrate; there are .*llm\.generate"
+    ):
+        load_config(None, {env: "{llm.genrate: 30}"})
+
+
 def test_override_values_are_yaml_except_where_text_is_wanted() -> None:
     config = load_config(
         None,
@@ -124,7 +138,7 @@ def test_override_values_are_yaml_except_where_text_is_wanted() -> None:
     )
     assert config.scheduler.fusion is False
     assert config.scheduler.fusion_hash == "xxh3"
-    assert config.scheduler.reuse.ttl_s == {"embed": 5.0}
+    assert config.scheduler.reuse.ttl_s["embed"] == 5.0
     assert config.database.dsn is not None
     assert config.database.dsn.get_secret_value() == "host=h password=a#b: c"
     assert config.pools[0].model == "1e5"

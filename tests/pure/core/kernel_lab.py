@@ -55,6 +55,7 @@ from herasys_rt.graph.spec import (
     NodeOptions,
     NodeRef,
     NodeSpec,
+    Reduction,
     Region,
     WorkflowSpec,
     leaves,
@@ -68,6 +69,7 @@ KINDS: dict[str, tuple[str, str, str, bool]] = {
     # kind: resource, verb, purity, streams
     "embed": ("embedding", "embed", "pure", False),
     "many": ("embedding", "embed", "pure", False),
+    "best": ("embedding", "embed", "pure", False),
     "search": ("retrieval", "pg.search", "pure", False),
     "write": ("retrieval", "pg.write", "effect", False),
     "rerank": ("rerank", "rerank", "pure", False),
@@ -124,9 +126,9 @@ def spec_of(
     A word is an argument: a node, ``$name`` an input, ``-`` None, ``%`` the item of the
     node's region, ``c?a:b`` a choice, ``~a`` the texts of records; or ``if=c`` and
     ``unless=c``, guards, and ``in=r``, the region. The first argument of a kind ``many``
-    stands at its list port. ``regions`` says what they go over: a node, ``$name``, or a
-    literal of so many items. ``outputs`` are arguments too; without it the last node is
-    the output.
+    stands at its list port; a ``best`` is made of what its records' texts give.
+    ``regions`` says what they go over: a node, ``$name``, or a literal of so many items.
+    ``outputs`` are arguments too; without it the last node is the output.
     """
     nodes = [_node(line, options or {}) for line in lines]
     made = tuple(
@@ -171,7 +173,9 @@ def _node(line: str, options: dict[str, NodeOptions]) -> NodeSpec:
             if how in ("if", "unless")
         ),
         options=options.get(node_id, NodeOptions()),
-        list_port="p0" if kind == "many" and args else None,
+        list_port="p0" if kind in ("many", "best") and args else None,
+        by_text=kind == "best",
+        reduction=Reduction("ranked") if kind == "best" else None,
     )
 
 
@@ -402,6 +406,7 @@ class Lab:
         item: WorkItem,
         value: Value | None = None,
         *,
+        parts: Value | None = None,
         meta: bytes = b"",
         revisions: dict[str, int] | None = None,
         truncated: bool = False,
@@ -418,6 +423,7 @@ class Lab:
                 meta,
                 revisions or {},
                 truncated,
+                parts=parts,
             )
         )
 

@@ -149,6 +149,10 @@ LISTS: dict[str, WorkflowSpec] = {
     "list in a region": spec_of("m many $ts in=r", "a llm m", regions={"r": 2}),
     "list of a node": spec_of("l llm", "m many l", outputs="m l"),
     "texts": spec_of("m many ~$ts"),
+    "best": spec_of("m best $ts"),
+    "best of a node": spec_of("l llm", "m best l", "n best l", outputs="m n l"),
+    "best below a node": spec_of("q llm", "m best $ts q"),
+    "list by items": spec_of("m many $ts % in=r", "a llm m", regions={"r": "$xs"}),
     "texts of a node": spec_of("l llm", "m many ~l", "n many l", outputs="m n l"),
     "texts in a region": spec_of(
         "l llm in=r", "m many ~l in=r", "a llm m", regions={"r": 2}

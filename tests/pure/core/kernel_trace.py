@@ -32,8 +32,9 @@ AGENTS_TENANT = "tenant-0"
 WRITTEN = (hashlib.sha256(b"\0").digest(),) * MAX_ITEMS
 """The digests of the items of a list that is written down: they are all 0."""
 
-Part = tuple[str, str, bytes]
-"""An item of an output: the operator and tenant that it was computed for, and of what."""
+Part = tuple[str, str, bytes, str]
+"""An item of an output: the operator and tenant that it was computed for, of what, and
+what else decided it."""
 
 
 @dataclass(frozen=True)

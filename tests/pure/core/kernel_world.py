@@ -24,10 +24,12 @@ from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import (
     Expr,
     InputRef,
+    ItemRef,
     Lit,
     NodeRef,
     NodeSpec,
     WorkflowSpec,
+    leaves,
 )
 from tests.pure.core.kernel_lab import (
     AGENT,
@@ -325,11 +327,13 @@ class KernelWorld(KernelModel):
         if how % 5 < 2:
             content = f"{item.flight}/{item.attempt}/{made}"
         parts = () if truncated else self.assembled(item, node)
+        reduced = item.shared is not None and node.reduction is not None
         if item.shared is not None:
-            content = f"{parts or made}"
+            content = f"{reduced}{parts or made}"
         digest = hashlib.sha256(content.encode()).digest()
         self.made.setdefault(digest, {})[made] = None
-        self.parts[digest] = parts
+        lent_from = self.lending(content, parts, made, how) if reduced else None
+        self.parts[digest] = () if reduced else parts
         self.since[digest] = max(self.since.get(digest, 0.0), made.begun_s)
         self.born[digest] = max(self.born.get(digest, 0.0), made.born_s)
         value = self.new_place(digest) if how % 3 == 0 else Value(digest, 1, b"x")
@@ -351,6 +355,7 @@ class KernelWorld(KernelModel):
             b"meta",
             revisions,
             truncated,
+            parts=lent_from,
         )
         out = self.send(event)
         for end in out:
@@ -361,6 +366,16 @@ class KernelWorld(KernelModel):
                 bad_lists = {"not_a_list", "too_many_items"} if regions else set[str]()
                 assert end.error.code in {"gone", *bad_lists}
 
+    def lending(self, content: str, parts: tuple[Part, ...], made: Made, how: int) -> Value:
+        """What a value was made of, where its items lie."""
+        digest = hashlib.sha256(f"parts of {content}".encode()).digest()
+        self.parts[digest] = parts
+        self.since[digest] = max(self.since.get(digest, 0.0), made.begun_s)
+        self.born[digest] = max(self.born.get(digest, 0.0), made.born_s)
+        value = self.new_place(digest) if how % 2 else Value(digest, 1, b"x")
+        self.values[digest] = value
+        return value
+
     def assembled(self, item: WorkItem, node: NodeSpec) -> tuple[Part, ...]:
         """The items of an output: borrowed ones from where they are said to lie. It must
         be what the engine would have given for the whole list."""
@@ -368,7 +383,8 @@ class KernelWorld(KernelModel):
             return ()
         items = self.listed(item, node)
         assert item.shared.count == len(items)
-        whole = tuple((node.operator, item.tenant, text) for text in items)
+        beside = self.beside(item, node)
+        whole = tuple((node.operator, item.tenant, text, beside) for text in items)
         parts = dict(enumerate(whole))
         for position, lender, index in item.shared.borrowed:
             if lender < 0:
@@ -379,11 +395,25 @@ class KernelWorld(KernelModel):
         assert tuple(parts[i] for i in range(len(items))) == whole, "another item"
         return whole
 
+    def beside(self, item: WorkItem, node: NodeSpec) -> str:
+        """What an item's output depends on beside the item of the list."""
+        rest = replace(
+            node, args={n: arg for n, arg in node.args.items() if n != node.list_port}
+        )
+        upstream, gathered = dict(item.upstream), dict(item.gathered)
+        spec = self.specs[item.spec_id]
+        given = [given_for(p, upstream, gathered) for p in taken(spec, rest)]
+        leaf_kinds = [type(leaf) for arg in rest.args.values() for leaf in leaves(arg)]
+        told = self.item_told(item, node) if ItemRef in leaf_kinds else None
+        return f"{given} {told}"
+
     def listed(self, item: WorkItem, node: NodeSpec) -> tuple[bytes, ...]:
         """The digests of the items at a node's list port."""
         assert node.list_port is not None
         arg, spec = node.args[node.list_port], self.specs[item.spec_id]
         records = arg.args["items"] if isinstance(arg, Expr) else None
+        if node.by_text:
+            records = arg
         over = records or arg
         if isinstance(over, InputRef):
             fact = facts_of(spec, item.inputs.digest)[over.name]
@@ -397,24 +427,29 @@ class KernelWorld(KernelModel):
             return tuple(value.digest for value in gathered[at])
         return self.values[dict(item.upstream)[at].digest].items
 
+    def item_told(self, item: WorkItem, node: NodeSpec) -> bytes:
+        """The digest of an element's item; empty where nobody told it, or there is none."""
+        if item.item is not None:
+            return item.item.digest
+        if item.element < 0:
+            return b""
+        spec = self.specs[item.spec_id]
+        over = spec.region_index[node.region].items
+        facts = facts_of(spec, item.inputs.digest)
+        known = facts[over.name].items if isinstance(over, InputRef) else ()
+        if isinstance(over, Lit):
+            known = WRITTEN
+        if item.items is not None:
+            known = self.values[item.items.digest].items
+        return known[item.element] if known else b""
+
     def made_of(
         self, item: WorkItem, node: NodeSpec, begun_s: float, cut_s: float, born_s: float
     ) -> Made:
         """What the value of an item is made of."""
         upstream, gathered = dict(item.upstream), dict(item.gathered)
         spec = self.specs[item.spec_id]
-        told = b""
-        if item.item is not None:
-            told = item.item.digest
-        elif item.element >= 0:
-            over = spec.region_index[node.region].items
-            facts = facts_of(spec, item.inputs.digest)
-            known = facts[over.name].items if isinstance(over, InputRef) else ()
-            if isinstance(over, Lit):
-                known = WRITTEN
-            if item.items is not None:
-                known = self.values[item.items.digest].items
-            told = known[item.element] if known else b""
+        told = self.item_told(item, node)
         return Made(
             node.operator,
             form_of(node),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from herasys_rt.core.borrowing import LONGEST_CHAIN, MOST_LENDERS
 from herasys_rt.core.commands import Command, FinishRun, ReleaseValue, WorkItem
-from herasys_rt.core.events import CachePurged, PoolFailed
+from herasys_rt.core.events import CachePurged, ItemFinished, PoolFailed
 from herasys_rt.core.items import ENTRY_BYTES, item_keys
 from herasys_rt.core.kernel import KernelConfig
 from herasys_rt.core.values import Fact, Value
@@ -590,3 +590,96 @@ def test_records_whose_texts_nobody_told_share_nothing():
     lab = Lab()
     records = replace(inline(b"records"), length=2, items=digests("ab"))
     assert item(lab.finish(item(lab.submit("r1", spec, "one")), records)).shared is None
+
+
+# Outputs that are made of what is lent
+
+
+BEST = spec_of("m best $texts")
+
+
+def submit_best(lab: Lab, run_id: str, texts: str) -> WorkItem:
+    """A run over records whose texts are letters, and which are all different."""
+    fact = Fact(bool(texts), len(texts), digests(f"{run_id}{texts}"), digests(texts))
+    return item(lab.submit(run_id, BEST, run_id + texts, facts={"texts": fact}))
+
+
+def test_items_lie_in_what_a_value_was_made_of():
+    lab = Lab()
+    first = submit_best(lab, "r1", "abc")
+    assert computed(first, "abc") == "abc"
+    lab.finish(first, inline(b"c before a"), parts=output("abc"))
+    second = submit_best(lab, "r2", "xcb")
+    assert computed(second, "xcb") == "x" and read(second, "xcb", "abc") == "xcb"
+
+
+def test_who_waits_borrows_from_what_the_value_was_made_of():
+    lab = Lab(slots=4)
+    first = submit_best(lab, "r1", "ab")
+    fact = Fact(True, 2, digests("34"), digests("bc"))
+    assert not items(lab.submit("r2", BEST, "other", facts={"texts": fact}))
+    work = item(lab.finish(first, inline(b"best"), parts=output("ab")))
+    assert computed(work, "bc") == "c" and read(work, "bc", "ab") == "bc"
+
+
+def test_records_of_equal_texts_are_one_item_and_other_results():
+    lab = Lab()
+    lab.finish(submit_best(lab, "r1", "ab"), inline(b"best"), parts=output("ab"))
+    assert computed(submit_best(lab, "r2", "ab"), "ab") == ""
+
+
+def test_what_is_lent_counts_as_bytes_and_goes_with_its_result():
+    lab = Lab(KernelConfig(reuse_max_entries=1))
+    value, parts = placed("place-1"), output("ab", "place-2")
+    lab.finish(submit_best(lab, "r1", "ab"), value, parts=parts)
+    assert lab.state.table.bytes == value.size + parts.size + 2 * ENTRY_BYTES
+    work = submit_best(lab, "r2", "bc")
+    out = lab.finish(work, inline(b"best"), parts=output("bc", "place-3"))
+    assert releases(out) == ["place-1", "place-2"]
+
+
+def test_what_nobody_borrows_or_keeps_is_let_go_at_once():
+    lab = Lab()
+    parts = output("ab", "place-1")
+    work = submit_best(lab, "r1", "ab")
+    assert releases(lab.finish(work, inline(b"cut"), parts=parts, truncated=True)) == [
+        "place-1"
+    ]
+    late = output("ab", "place-2")
+    event = ItemFinished(work.flight, 7, "embed-1", inline(b"x"), 1.0, parts=late)
+    assert releases(lab.send(event)) == ["place-2"]
+
+
+# What decides an item beside the item of the list
+
+
+def test_items_below_a_node_are_equal_where_it_gives_the_same():
+    lab, spec = Lab(slots=4), spec_of("q llm $x", "m best $texts q")
+
+    def submit(run_id: str, texts: str, question: bytes) -> WorkItem:
+        fact = Fact(True, len(texts), digests(f"{run_id}{texts}"), digests(texts))
+        asked = item(lab.submit(run_id, spec, run_id, facts={"texts": fact}))
+        return item(lab.finish(asked, inline(question)))
+
+    lab.finish(submit("1", "ab", b"why"), inline(b"best"), parts=output("ab"))
+    assert computed(submit("2", "abc", b"when"), "abc") == "abc"
+    work = submit("3", "xb", b"why")
+    assert computed(work, "xb") == "x" and read(work, "xb", "ab") == "xb"
+
+
+def test_elements_share_items_where_their_own_item_is_equal():
+    spec = spec_of("m many $texts % in=r", regions={"r": "$xs"})
+    lab = Lab(slots=4, seeded=True)
+    facts = {"texts": listed("ab"), "xs": Fact(True, 2, digests("pq"))}
+    for at, work in enumerate(items(lab.submit("r1", spec, "one", facts=facts))):
+        assert computed(work, "ab") == "ab"
+        lab.finish(work, inline(f"{at}".encode()))
+    facts = {"texts": listed("bc"), "xs": Fact(True, 2, digests("qz"))}
+    asked = items(lab.submit("r2", spec, "two", facts=facts))
+    assert [computed(work, "bc") for work in asked] == ["c", "bc"]
+
+
+def test_elements_whose_own_item_nobody_told_share_nothing():
+    spec = spec_of("m many $texts % in=r", regions={"r": "$xs"})
+    facts = {"texts": listed("ab"), "xs": Fact(True, 1)}
+    assert item(Lab().submit("r1", spec, "one", facts=facts)).shared is None

@@ -62,6 +62,16 @@ def test_by_value_it_is_not_found_either() -> None:
     assert record(ended(lab.finish(lab.running()[0], inline(b"words"))), "a").reused
 
 
+def test_a_result_whose_items_are_lost_lends_none_and_is_computed_again() -> None:
+    lab, spec = Lab(), spec_of("m best $texts")
+    fact = Fact(True, 1, (b"1" * 32,), (b"2" * 32,))
+    work = item(lab.submit("r1", spec, "one", facts={"texts": fact}))
+    lab.finish(work, inline(b"best"), parts=placed("scores"))
+    assert "scores" in releases(lab.send(ValuesLost(("scores",))))
+    again = item(lab.submit("r2", spec, "one", facts={"texts": fact}))
+    assert again.shared is not None and not again.shared.borrowed
+
+
 def test_other_results_stay() -> None:
     lab = Lab(slots=2)
     one, other = spec_of("q embed"), spec_of("a llm")

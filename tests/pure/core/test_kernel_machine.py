@@ -28,7 +28,7 @@ from herasys_rt.core import (
     value_keys,
 )
 from herasys_rt.core.commands import FinishRun
-from herasys_rt.core.fusion import Claim, FusionTable, Key
+from herasys_rt.core.fusion import Claim, Entry, FusionTable, Key
 from herasys_rt.core.heap import IndexedHeap, Rank
 from herasys_rt.core.instances import Instance, Pool
 from herasys_rt.core.items import ItemTable, Sharing
@@ -288,6 +288,33 @@ def tried_again_without_inputs(patch: Patch) -> None:
     patch.setattr(losses, "_needs", lambda flight, places: False)  # pyright: ignore
 
 
+def lent_from_what_is_not_aligned(patch: Patch) -> None:
+    """Items are looked for in a value that was made of them."""
+    keep = FusionTable.keep_items
+
+    def faulty(
+        table: FusionTable,
+        entry: Entry,
+        sharing: Sharing,
+        _: Value,
+        expires_s: float,
+        born_s: float,
+    ) -> None:
+        keep(table, entry, sharing, entry.value, expires_s, born_s)
+
+    patch.setattr(FusionTable, "keep_items", faulty)
+
+
+def items_equal_whatever_a_node_gave(patch: Patch) -> None:
+    """Of what decides an item only the list counts that it is of."""
+
+    def faulty(feeder: Node, payload: Payload) -> bytes:
+        seeds = feeder.fragment.item_seeds
+        return seeds[feeder.position] if seeds else b""
+
+    patch.setattr(borrowing, "item_seed_of", faulty)
+
+
 FAULTS: list[Callable[[Patch], None]] = [
     lost_waiter,
     double_release,
@@ -312,6 +339,8 @@ FAULTS: list[Callable[[Patch], None]] = [
     older_than_the_node_says,
     offered_when_lost,
     tried_again_without_inputs,
+    lent_from_what_is_not_aligned,
+    items_equal_whatever_a_node_gave,
 ]
 
 

@@ -13,6 +13,7 @@ from herasys_rt.dsl.workflow import Workflow
 from herasys_rt.graph import codec
 from herasys_rt.graph.expressions import resolve
 from herasys_rt.graph.facts import fact_of
+from herasys_rt.graph.reductions import REDUCTIONS
 from herasys_rt.graph.spec import InputRef, Lit, NodeSpec, WorkflowSpec, decode_spec
 from herasys_rt.graph.validation import validate_spec
 
@@ -51,10 +52,17 @@ def run_spec(spec: WorkflowSpec, verbs: Verbs, values: dict[str, Any]) -> Ran:
         for position, item in enumerate(_items(spec, node, values, outputs)):
             seen = _seen_from(spec, node, outputs, position)
             args = resolve(node.args, values, seen, item=item)
-            results.append(codec.frozen(known[node.verb](args)))
+            results.append(codec.frozen(_output(node, args, known[node.verb])))
             counts[node.id] += 1
         outputs[node.id] = results if node.region else results[0]
     return Ran(resolve(spec.outputs, values, outputs), counts)
+
+
+def _output(node: NodeSpec, args: dict[str, Any], verb: Callable[[Any], Any]) -> Any:
+    if node.reduction is None:
+        return verb(args)
+    given = {k: v for k, v in args.items() if k not in node.reduction.params}
+    return REDUCTIONS[node.reduction.function](args, verb(given))
 
 
 def _taken(node: NodeSpec, inputs: dict[str, Any], outputs: dict[str, Any]) -> bool:

@@ -20,7 +20,6 @@ from herasys_rt.engines.rerank.late_interaction import (
     max_sim,
     unit_rows,
 )
-from herasys_rt.engines.rerank.merging import merge_ranked, split
 from herasys_rt.errors import ConfigError
 from herasys_rt.graph import codec
 from tests.outcome_sink import OutcomeSink
@@ -101,80 +100,41 @@ CHUNKS = [
 ]
 
 
-def test_chunks_come_best_first_and_keep_their_first_score(bench: Bench):
-    outcome = bench.one(query="red apple green", chunks=CHUNKS, top_k=2)
-    assert outcome.value == [
-        {**CHUNKS[2], "score": 3.0, "first_score": 0.7, "first_rank": 3},
-        {**CHUNKS[0], "score": 2.0, "first_score": 0.9, "first_rank": 1},
-    ]
-    assert outcome.sources == [
-        {"id": "c", "source": "s-c", "score": 3.0, "text": "red green apple"},
-        {"id": "a", "source": "s-a", "score": 2.0, "text": "red apple"},
-    ]
+def test_each_chunk_gets_its_score_in_the_order_given(bench: Bench):
+    outcome = bench.one(query="red apple green", chunks=CHUNKS)
+    assert outcome.value == [2.0, 1.0, 3.0, 0.0]
     assert outcome.usage == {"items": 4, "tokens": 9}
     codec.encode(outcome.value)
 
 
-def test_equal_scores_keep_their_first_order(bench: Bench):
-    outcome = bench.one(query="nothing shared", chunks=CHUNKS, top_k=9)
-    assert [c["id"] for c in outcome.value] == ["a", "b", "c", "d"]
-
-
 def test_given_chunks_are_left_as_they_were(bench: Bench):
     before = [dict(c) for c in CHUNKS]
-    bench.one(query="red", chunks=CHUNKS, top_k=1)
+    bench.one(query="red", chunks=CHUNKS)
     assert before == CHUNKS
 
 
 def test_no_chunks_give_none(bench: Bench):
-    outcome = bench.one(query="red", chunks=[], top_k=3)
-    assert (outcome.value, outcome.sources, outcome.error) == ([], [], None)
+    outcome = bench.one(query="red", chunks=[])
+    assert (outcome.value, outcome.error) == ([], None)
 
 
-def test_a_chunk_without_a_score_gets_one(bench: Bench):
-    outcome = bench.one(query="red", chunks=[{"id": "x", "text": "red"}], top_k=1)
-    (best,) = outcome.value
-    assert (best["score"], best["first_score"]) == (1.0, None)
+def test_nothing_but_the_text_of_a_chunk_counts(bench: Bench):
+    bare = [{"text": chunk["text"]} for chunk in CHUNKS]
+    asked = [bench.one(query="red pear", chunks=chunks).value for chunks in (CHUNKS, bare)]
+    assert asked[0] == asked[1]
 
 
-def test_the_first_stage_fuses_with_the_scores_by_rank(bench: Bench):
-    args = {"query": "red green apple", "chunks": CHUNKS, "top_k": 4}
-    plain = bench.one(**args).value
-    fused = bench.one(**args, fuse_first_stage=True)
-    assert [c["id"] for c in plain] == ["c", "a", "b", "d"]
-    # a was first and is second, c was third and is first: 1/61 + 1/62 beats 1/63 + 1/61.
-    assert [c["id"] for c in fused.value] == ["a", "c", "b", "d"]
-    assert fused.value[0]["score"] == 1 / 61 + 1 / 62
-    assert (fused.value[0]["rerank_score"], fused.value[0]["first_score"]) == (2.0, 0.9)
-    assert fused.sources[0]["score"] == fused.value[0]["score"]
-    codec.encode(fused.value)
-
-
-def test_reranking_twice_keeps_the_last_first_stage(bench: Bench):
-    once = bench.one(query="pear", chunks=CHUNKS, top_k=4).value
-    again = bench.one(query="red", chunks=once, top_k=4).value
-    assert [(c["id"], c["first_rank"], c["first_score"]) for c in again] == [
-        ("a", 3, 0.0),
-        ("c", 4, 0.0),
-        ("b", 1, 1.0),
-        ("d", 2, 1.0),
-    ]
-
-
-@pytest.mark.parametrize("fuse", [False, True])
-def test_parts_of_a_rerank_on_the_engine_merge_into_the_whole(bench: Bench, fuse: bool):
-    chunks = [chunk(str(i), text) for i, text in enumerate(["red", "a", "red a"] * 4)]
-    args = {"query": "red a", "chunks": chunks, "top_k": 5, "fuse_first_stage": fuse}
-    whole = bench.one(**args).value
-    parts = bench.ask(**{f"part{i}": part for i, part in enumerate(split(args, 3))})
-    values = [parts[f"part{i}"].value for i in range(3)]
-    assert merge_ranked(values, 5, fuse_first_stage=fuse) == whole
+def test_parts_of_a_list_have_the_scores_of_the_whole(bench: Bench):
+    args = {"query": "red apple"}
+    whole = bench.one(**args, chunks=CHUNKS).value
+    parts = bench.ask(a={**args, "chunks": CHUNKS[:3]}, b={**args, "chunks": CHUNKS[3:]})
+    assert [*parts["a"].value, *parts["b"].value] == whole
 
 
 def test_items_of_a_batch_share_passes(bench: Bench):
     bench.ask(
-        a={"query": "red", "chunks": CHUNKS[:3], "top_k": 1},
-        b={"query": "pear", "chunks": CHUNKS[:3], "top_k": 1},
+        a={"query": "red", "chunks": CHUNKS[:3]},
+        b={"query": "pear", "chunks": CHUNKS[:3]},
     )
     assert bench.scorer.passes == [4, 2]
 
@@ -185,11 +145,6 @@ def test_items_of_a_batch_share_passes(bench: Bench):
         ({"query": ""}, "empty_text"),
         ({"query": " \n"}, "empty_text"),
         ({"query": None}, "invalid_argument"),
-        ({"top_k": 0}, "invalid_argument"),
-        ({"top_k": True}, "invalid_argument"),
-        ({"top_k": 1.5}, "invalid_argument"),
-        ({"fuse_first_stage": 1}, "invalid_argument"),
-        ({"first_rank": 0}, "invalid_argument"),
         ({"chunks": "text"}, "invalid_argument"),
         ({"chunks": ["text"]}, "invalid_argument"),
         ({"chunks": [{"id": "a"}]}, "invalid_argument"),
@@ -200,24 +155,23 @@ def test_items_of_a_batch_share_passes(bench: Bench):
 def test_a_bad_item_fails_alone_with_a_typed_error(
     bench: Bench, change: dict[str, Any], code: str
 ):
-    good = {"query": "red", "chunks": CHUNKS, "top_k": 1}
+    good = {"query": "red", "chunks": CHUNKS}
     outcomes = bench.ask(before=good, bad={**good, **change}, after=good)
     error = outcomes["bad"].error
     assert outcomes["bad"].value is None and error is not None
     assert error.code == code
     if code == "not_finite":
         assert "x" in error.message
-    assert outcomes["before"].value[0]["id"] == outcomes["after"].value[0]["id"] == "a"
+    assert outcomes["before"].value == outcomes["after"].value == [1.0, 0.0, 1.0, 0.0]
 
 
-def test_texts_are_cleaned_for_the_model_and_returned_as_they_were(bench: Bench):
-    outcome = bench.one(query="re\0d", chunks=[chunk("x", "red\0 \ud800")], top_k=1)
-    assert outcome.value[0]["score"] == 1.0
-    assert outcome.value[0]["text"] == "red\0 \ud800"
+def test_texts_are_cleaned_for_the_model(bench: Bench):
+    outcome = bench.one(query="re\0d", chunks=[chunk("x", "red\0 \ud800")])
+    assert outcome.value == [1.0]
 
 
 def test_the_trust_scope_reaches_the_scorer(bench: Bench):
-    bench.one(query="red", chunks=CHUNKS, top_k=1)
+    bench.one(query="red", chunks=CHUNKS)
     assert bench.scorer.scopes == ["t"]
 
 

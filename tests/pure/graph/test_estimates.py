@@ -15,7 +15,6 @@ from herasys_rt.graph.estimates import (
     UNKNOWN_TEXT,
     Estimate,
     Size,
-    Split,
     Workload,
     output_size,
     size_of,
@@ -221,16 +220,16 @@ def test_a_value_has_a_size(value, size):
 
 
 def test_only_lists_are_cut_and_each_says_how_it_is_put_together():
-    def cut(function: Any) -> Split | None:
+    def cut(function: Any) -> str | None:
         node = last(function)
         return split_of(node.ports, ESTIMATES[node.verb])
 
     assert cut(lambda: embed("x")) is None
-    assert cut(lambda: embed_many(["x"])) == Split("text", "concat")
+    assert cut(lambda: embed_many(["x"])) == "text"
     documents = [{"id": "1", "text": "t"}]
-    assert cut(lambda: chunk_documents(documents)) == Split("documents", "concat")
+    assert cut(lambda: chunk_documents(documents)) == "documents"
     assert cut(lambda: chunk("x")) is None
-    assert cut(lambda: rerank("x", [])) == Split("chunks", "ranked")
+    assert cut(lambda: rerank("x", [])) == "chunks"
     assert cut(lambda: generate("x")) is None
 
 

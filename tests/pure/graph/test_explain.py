@@ -261,6 +261,12 @@ def test_below_other_nodes_sharing_by_value_is_pointed_out():
     assert "with equal outputs they share by value" in found.verdict
 
 
+def test_all_fields_that_differ_are_named():
+    first, second = node(text=Lit("x"), zone=Lit(1)), node(text=Lit("y"), zone=Lit(2))
+    found = compare(told(first), told(second))
+    assert (found.field, found.also) == ("argument text", ("argument zone",))
+
+
 def test_equal_fields_of_what_may_not_fuse_are_no_equality():
     effect = change(BASE, purity="effect")
     found = compare(told(effect), told(effect, run_id="other"))

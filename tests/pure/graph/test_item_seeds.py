@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from herasys_rt.dsl import map_over, workflow
 from herasys_rt.graph.hashing import XXH3
 from herasys_rt.graph.signature import Signer
-from herasys_rt.graph.spec import InputRef, ItemRef, Lit, NodeRef, NodeSpec, WorkflowSpec
-from operators import embed, embed_many, generate
+from herasys_rt.graph.spec import InputRef, Lit, NodeSpec, WorkflowSpec
+from operators import embed, embed_many, generate, rerank, search_text
 
 
 @workflow
@@ -96,11 +96,40 @@ def test_equal_workflows_of_public_sharing_have_one_seed_for_all_tenants():
     assert seeds(public, tenant="a") == seeds(public, tenant="b")
 
 
-@pytest.mark.parametrize("arg", [NodeRef("generate"), ItemRef("r")])
-def test_an_item_that_depends_on_more_of_the_run_has_no_seed(arg):
-    node = many(by_nodes.spec)
-    spec = edited(by_nodes.spec, args={**node.args, "kind": arg})
-    assert seeds(spec, question="q") in ((), (b"", b""))
+def test_what_nodes_and_regions_give_enters_later_and_its_form_is_in_the_seed():
+    def seed(flow: Any, **inputs: Any) -> bytes:
+        return seeds(flow.spec, **inputs)[-1]
+
+    @workflow
+    def below(question: str, passages: list[dict[str, Any]]):
+        return rerank(generate("{q}", q=question), passages, top_k=2)
+
+    @workflow
+    def below_another(question: str):
+        found = search_text(question, collection="c")
+        return rerank(generate("{q}!", q=question), found, top_k=3)
+
+    @workflow
+    def by_item(questions: list[str]):
+        return map_over(questions, lambda q: rerank(q, search_text(q, collection="c")))
+
+    @workflow
+    def by_question(question: str):
+        return rerank(question, search_text(question, collection="c"))
+
+    node = seed(below_another, question="q")
+    assert node == seed(below, question="other", passages=[])
+    item = seed(by_item, questions=["q"])
+    assert item == seed(by_item, questions=["other"])
+    given = seed(by_question, question="q")
+    assert given != seed(by_question, question="other")
+    assert len({node, item, given}) == 3
+
+
+def test_a_list_port_of_a_collections_content_has_no_seed():
+    node = many(by_literal.spec)
+    args = {**node.args, "shelf": Lit("c")}
+    assert seeds(edited(by_literal.spec, args=args, collection="shelf")) == ()
 
 
 @pytest.mark.parametrize("purity", ["effect", "sampled"])

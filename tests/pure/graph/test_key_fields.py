@@ -31,6 +31,7 @@ from herasys_rt.graph.spec import (
     NodeRef,
     NodeSpec,
     Port,
+    Reduction,
     Region,
     Retry,
     Sampling,
@@ -189,6 +190,11 @@ def expression(**changed: Arg) -> Change:
     return args(more=Expr("record", {"a": Lit(1), "b": Lit(2), **changed}))
 
 
+def reduced(**fields: Any) -> Change:
+    return one("it", reduction=replace(Reduction("ranked"), **fields))
+
+
+MADE_OF_ITEMS = frozenset({"structure", "value"})
 CHOICE = ChoiceRef(InputRef("x"), Lit(1), Lit(2))
 CHOSEN = args(more=CHOICE)
 NOTHING = frozenset[str]()
@@ -218,6 +224,10 @@ CASES: list[Case] = [
     (NodeSpec, "region", None, one("it", region="r"), frozenset({"structure"})),
     (NodeSpec, "region", None, one("takes", region="r"), frozenset({"takes"})),
     (NodeSpec, "list_port", None, one("it", list_port=None), frozenset({"items"})),
+    (NodeSpec, "by_text", None, one("it", by_text=True), NOTHING),
+    (NodeSpec, "reduction", None, one("it", reduction=Reduction("ranked")), MADE_OF_ITEMS),
+    (Reduction, "function", reduced(), reduced(function="other"), MADE_OF_ITEMS),
+    (Reduction, "params", reduced(), reduced(params=("more",)), MADE_OF_ITEMS | {"items"}),
     (Port, "name", None, port("shelf", name="board"), ALL),
     (Port, "type", args(heat=Lit(1)), port("heat", type=PortType.INT), ALL),
     (Port, "default", None, port("more", default=1), NOTHING),

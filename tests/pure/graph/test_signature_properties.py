@@ -303,10 +303,16 @@ def test_another_format_names_everything_anew(monkeypatch):
     assert before.seeds != after.seeds
 
 
-IN_THE_PREIMAGE = {"operator", "verb", "resource", "args", "ports", "sample", "region"}
+IN_THE_PREIMAGE = {
+    *("operator", "verb", "resource", "args", "ports", "sample", "region"),
+    "reduction",
+}
 DECIDES_WHETHER = {"purity", "sampling"}
 BY_OTHER_MEANS = {"model": "the fingerprint", "collection": "the key's revisions"}
-CHANGES_NOTHING = {"id", "label", "streams", "guards", "options", "list_port"}
+CHANGES_NOTHING = {
+    *("id", "label", "streams", "guards", "options"),
+    *("list_port", "by_text"),
+}
 FOLLOWS = {"output": "follows from operator and arguments, of a tool it is in the code"}
 
 
