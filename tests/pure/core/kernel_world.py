@@ -391,7 +391,9 @@ class KernelWorld(KernelModel):
                 assert index < position
                 parts[position] = parts[index]
             else:
-                parts[position] = self.parts[item.shared.lenders[lender].digest][index]
+                held = self.parts[item.shared.lenders[lender].digest]
+                assert index < len(held), "an item that is not there"
+                parts[position] = held[index]
         assert tuple(parts[i] for i in range(len(items))) == whole, "another item"
         return whole
 
