@@ -17,7 +17,7 @@ from herasys_rt.core.commands import (
 )
 from herasys_rt.core.values import Value
 from herasys_rt.errors import ErrorInfo
-from herasys_rt.graph.spec import WorkflowSpec
+from herasys_rt.graph.spec import NodeOptions, WorkflowSpec
 from tests.pure.core.kernel_lab import AGENT, BROKEN, BUSY, POOLS
 from tests.pure.core.kernel_model import ids_ended, owner, owners_ended
 from tests.pure.core.kernel_shapes import (
@@ -128,6 +128,15 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
             self.submit_as(self.fresh("run"), CLASSIC[-1], 20 + other, how)
             self.finish_many(0)
         self.submit_spec(self.fresh("run"), LISTS["list"], salt + 2, how)
+
+    @rule(salt=st.integers(0, 3), how=ANY)
+    def ask_again_for_something_younger(self, salt: int, how: int) -> None:
+        answer = shaped(CLASSIC[-1])
+        self.submit_spec(self.fresh("run"), answer, salt, how)
+        self.finish_many(0)
+        self.now += 5.0
+        young = replace(answer.nodes[0], options=NodeOptions(cache_ttl_s=4.0))
+        self.submit_spec(self.fresh("run"), replace(answer, nodes=(young,)), salt, how)
 
     @rule(shape=st.sampled_from(CLASSIC) | BRANCHY, dress=ANY, how=ANY)
     def submit_with_options(self, shape: Shape | Branchy, dress: int, how: int) -> None:
