@@ -650,6 +650,18 @@ def test_what_nobody_borrows_or_keeps_is_let_go_at_once():
     assert releases(lab.send(event)) == ["place-2"]
 
 
+def test_what_was_borrowed_from_beside_a_purged_result_is_not_kept():
+    lab = Lab()
+    lab.finish(submit_best(lab, "r1", "ab"), inline(b"best"), parts=output("ab"))
+    borrower = submit_best(lab, "r2", "bx")
+    assert computed(borrower, "bx") == "x"
+    (entry,) = lab.state.table.listed()
+    (signature, _), *_ = entry.results
+    lab.send(CachePurged(signature=signature))
+    lab.finish(borrower, inline(b"other best"), parts=output("bx"))
+    assert computed(submit_best(lab, "r3", "bx"), "bx") == "bx"
+
+
 # What decides an item beside the item of the list
 
 
