@@ -120,7 +120,8 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
 
     A flight's cost is divided equally among the members that it ended with: ``share`` is
     the node's part of what its ``meta`` tells as usage, ``billed_s`` its part of the engine
-    time. Both are 0 of what was not executed for it, so that bills add up to what was.
+    time, that of tries that failed included. Both are 0 of what was not executed for it,
+    so that bills add up to what was.
     """
 
     id: str

@@ -172,6 +172,7 @@ def detach(state: State, flight: Flight) -> Flight:
         seats=flight.seats,
         attempt=flight.attempt,
         tries=flight.tries,
+        spent_s=flight.spent_s,
         losses=flight.losses,
         arrival=flight.arrival,
         payload=flight.payload,

@@ -41,8 +41,9 @@ class Result(msgspec.Struct, eq=False, gc=False):
     ``exact`` says that it is whole, and that everything it was made from is and had the
     revisions its key names; ``expires_s`` is when it stops being reusable (infinity:
     never). ``value`` is None when there is none: the flight failed, or its leader left
-    after the start. ``tokens`` is how many it took, in and out, where there are such,
-    ``members`` among how many the flight's cost is divided.
+    after the start. ``tokens`` is how many it took, in and out, where there are such.
+    ``spent_s`` are the engine seconds of all its tries, ``members`` among how many the
+    flight's cost is divided.
     ``born_s`` and ``eldest_s`` are as in `herasys_rt.core.limits`.
     """
 
@@ -56,6 +57,7 @@ class Result(msgspec.Struct, eq=False, gc=False):
     attempts: int
     tokens: int = 0
     members: int = 1
+    spent_s: float = 0.0
     born_s: float = -math.inf
     eldest_s: float = -math.inf
 

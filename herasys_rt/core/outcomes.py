@@ -143,6 +143,7 @@ def try_again(
     `KernelConfig.max_attempts` tries.
     """
     flight.tries += 1
+    flight.spent_s += run_s
     retry = flight.options.retry
     if retry is None:
         most, may, wait_s = state.config.max_attempts, error.retryable, 0.0
@@ -239,6 +240,7 @@ def fail(
         run_s=run_s,
         attempts=flight.attempt if instance else flight.attempt - 1,
         members=len(flight.members),
+        spent_s=flight.spent_s,
     )
     members = flights.retire(state, flight)
     for node in members:
@@ -276,6 +278,7 @@ def _result(
         attempts=flight.attempt,
         tokens=event.tokens,
         members=len(flight.members),
+        spent_s=flight.spent_s + event.run_s,
         born_s=born_s,
         eldest_s=min(born_s, payload.eldest_s),
     )

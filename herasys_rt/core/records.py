@@ -58,7 +58,7 @@ def _record(
             instance = result.instance
             if node_state == "succeeded" or node_state == "failed":
                 share = 1.0 / result.members
-                billed_s = result.run_s * share
+                billed_s = result.spent_s * share
             if not fused_into:
                 queued_s, run_s = result.queued_s, result.run_s
                 attempts = result.attempts

@@ -265,7 +265,8 @@ class Flight(msgspec.Struct, eq=False):
 
     ``kv_tokens`` are predicted to be held for it on its instance, 0 where nothing is.
 
-    ``attempt`` numbers the starts, ``tries`` counts those that failed, ``losses`` names
+    ``attempt`` numbers the starts, ``tries`` counts those that failed after ``spent_s``
+    engine seconds in all, ``losses`` names
     the instances it went down with; ``avoid`` is the one to avoid next. ``arrival``
     orders equal keys and is kept over retries (-1 before the flight was first ready).
     While queued, ``rank`` is its place in the heap and ``ranks`` those of its members, and
@@ -292,6 +293,7 @@ class Flight(msgspec.Struct, eq=False):
     seats: int = 0
     attempt: int = 1
     tries: int = 0
+    spent_s: float = 0.0
     losses: tuple[str, ...] = ()
     avoid: str = ""
     arrival: int = -1

@@ -45,7 +45,11 @@ def check_inputs(spec: WorkflowSpec, inputs: Mapping[str, Any]) -> dict[str, Any
     for declared in spec.inputs:
         name = declared.name
         if name in inputs:
-            value = _plain(inputs[name])
+            try:
+                value = _plain(inputs[name])
+            except Exception as e:  # How a model is dumped is its author's code too.
+                faults.append(Fault(name, f"cannot be written as JSON data: {e}"))
+                continue
             fault = _input_fault(spec, declared, value)
             if fault:
                 faults.append(Fault(name, fault))

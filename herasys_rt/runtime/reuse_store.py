@@ -135,6 +135,10 @@ class ReuseStore:
             self._unlist(signature)
             self._post(_Forget(signature))
             return None
+        if found.kept != row.kept:
+            return (
+                None  # Another one is taking its place: neither its times nor purges hold.
+            )
         with self._changed:
             if signature in self._rows:
                 self._rows.move_to_end(signature)

@@ -427,8 +427,11 @@ class Lab:
             )
         )
 
-    def fail(self, item: WorkItem, error: ErrorInfo = BROKEN) -> list[Command]:
-        return self.send(ItemFailed(item.flight, item.attempt, self.where(item), error))
+    def fail(
+        self, item: WorkItem, error: ErrorInfo = BROKEN, *, run_s: float = 0.0
+    ) -> list[Command]:
+        where = self.where(item)
+        return self.send(ItemFailed(item.flight, item.attempt, where, error, run_s))
 
     def begin(self, item: WorkItem) -> list[Command]:
         return self.send(ItemStarted(item.flight, item.attempt, self.where(item)))

@@ -32,7 +32,7 @@ from tests.pure.core.kernel_shapes import (
     dressed,
     shaped,
 )
-from tests.pure.core.kernel_trace import Piece
+from tests.pure.core.kernel_trace import Piece, needed
 from tests.pure.core.kernel_world import KernelWorld, pick
 
 ANY = st.integers(0, 1_000_000)
@@ -117,6 +117,8 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
         spec = LISTS["best" if how % 3 == 2 else "list"]
         for at in range(many):
             self.submit_spec(self.fresh("run"), spec, salt + 2 * at, how)
+            if how % 5 == 4:  # The next one borrows from what is complete.
+                self.finish_many(0)
 
     @rule(salt=st.integers(0, 3), how=ANY)
     def submit_lists_one_long_after_the_other(self, salt: int, how: int) -> None:
@@ -131,6 +133,10 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
     def submit_with_options(self, shape: Shape | Branchy, dress: int, how: int) -> None:
         spec = branchy(shape) if isinstance(shape, Branchy) else shaped(shape)
         self.submit_spec(self.fresh("run"), dressed(spec, dress), how % 4, how)
+        if how % 3 == 0:  # Again after a while: nodes may say how old results may be.
+            self.finish_many(how)
+            self.now += 5.0
+            self.submit_spec(self.fresh("run"), dressed(spec, dress // 7), how % 4, how)
 
     @precondition(lambda self: any(not r.agent for r in self.open_runs()))
     @rule(which=ANY)
@@ -217,6 +223,8 @@ class KernelMachine(KernelWorld, RuleBasedStateMachine):
         if retry is not None:
             may_retry = error.code in retry.retry_on if retry.retry_on else again
             may_retry = may_retry and flight.tries + 1 < retry.max_attempts
+        if any(value.place in self.lost for value in needed(item)):
+            may_retry = False
         event = ev.ItemFailed(item.flight, item.attempt, at.instance, error)
         self.ends_item(at)
         out = self.send(event)

@@ -153,11 +153,13 @@ class Trace:
                 return one is None or made.item == one.digest
             given = self.known.get((at, -1))
             items = given.items if given is not None else ()
-            untold = made.item and (position, element) not in self.known
-            if untold and self._of_a_list(at, element, made.item):
+            untold = (position, element) not in self.known
+            if untold and made.item and self._of_a_list(at, element, made.item):
                 return True
+            if untold and made.list_of[0] and made.element == element and not made.item:
+                return self.explains(at, -1, made.list_of[0])  # of a list without items
         if items:
-            return made.item == items[element]
+            return items[element : element + 1] == (made.item,)
         own = made.run_id == self.run_id or (position, element) not in self.known
         if made.element != element or not own:  # nobody could tell that it is equal
             return False

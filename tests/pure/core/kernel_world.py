@@ -296,8 +296,8 @@ class KernelWorld(KernelModel):
         """A host says that it lacks the inputs of an item: nobody tries that again."""
         members = list(self.state.flights[at.item.flight].members.values())
         waiting = dict.fromkeys((n.run.id, n.fragment.number) for n in members)
+        self.send(ev.ValuesLost(places))  # What else needs them may end the item's runs.
         self.ends_item(at)
-        self.send(ev.ValuesLost(places))
         error = ErrorInfo("value_lost", "it was lost", retryable=True)
         item = at.item
         self.send(ev.ItemFailed(item.flight, item.attempt, at.instance, error))
@@ -391,7 +391,9 @@ class KernelWorld(KernelModel):
                 assert index < position
                 parts[position] = parts[index]
             else:
-                parts[position] = self.parts[item.shared.lenders[lender].digest][index]
+                held = self.parts[item.shared.lenders[lender].digest]
+                assert index < len(held), "an item that is not there"
+                parts[position] = held[index]
         assert tuple(parts[i] for i in range(len(items))) == whole, "another item"
         return whole
 

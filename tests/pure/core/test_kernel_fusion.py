@@ -8,6 +8,7 @@ from herasys_rt.core.kernel import KernelConfig, counters
 from herasys_rt.graph.spec import NodeOptions
 from tests.pure.core.kernel_lab import (
     BROKEN,
+    BUSY,
     Lab,
     aborts,
     ended,
@@ -74,6 +75,29 @@ def test_a_failed_attempt_is_billed_like_any_other() -> None:
     lab.submit("r2", ANSWER, "asked")
     ends = only(lab.fail(lab.running()[0]), FinishRun)
     assert [n.share for end in ends for n in end.nodes] == [0.5, 0.5]
+
+
+def test_tries_that_failed_are_billed_with_the_one_that_ended_the_flight() -> None:
+    lab = Lab()
+    for name in ("r1", "r2"):
+        lab.submit(name, ANSWER, "asked")
+    for run_s in (4.0, 2.0):
+        lab.fail(lab.running()[0], BUSY, run_s=run_s)
+    ends = only(lab.finish(lab.running()[0], run_s=1.0), FinishRun)
+    nodes = [n for end in ends for n in end.nodes]
+    assert [(n.share, n.billed_s) for n in nodes] == [(0.5, 3.5)] * 2
+    assert [(n.run_s, n.attempts) for n in nodes if not n.fused_into] == [(1.0, 3)]
+    lab.submit("r3", ANSWER, "other")
+    for run_s in (4.0, 2.0, 1.0):
+        out = lab.fail(lab.running()[0], BUSY, run_s=run_s)
+    assert [n.billed_s for n in ended(out).nodes] == [7.0]
+
+
+def test_an_attempt_that_took_too_long_is_billed_for_its_time() -> None:
+    lab = Lab(slots=2)
+    lab.submit("r1", spec_of("a llm", options={"a": NodeOptions(timeout_s=5.0)}))
+    lab.pass_time(5.0)
+    assert ended(lab.finish(lab.running()[-1], run_s=1.0)).nodes[0].billed_s == 6.0
 
 
 def test_a_completed_result_is_reused_with_its_meta() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from typing import Any
 
 import numpy as np
 import pydantic
@@ -291,6 +292,21 @@ def test_a_pydantic_model_is_the_data_of_its_fields():
     assert check_inputs(one(PortType.JSON), {"x": model}) == {"x": data}
     deep = faults_of(one(PortType.ANY), {"x": {"a": {"b": model}}})
     assert "value.a.b is of type Query" in deep["x"]
+
+
+def test_a_model_that_cannot_be_written_as_data_is_a_fault_like_any_other():
+    class Loose(pydantic.BaseModel):
+        value: Any
+
+    class Broken(pydantic.BaseModel):
+        @pydantic.computed_field
+        @property
+        def total(self) -> int:
+            raise KeyError("no total")
+
+    for given in (Loose(value=object()), Loose(value=b"\xff"), [Broken()]):
+        found = faults_of(one(PortType.ANY), {"x": given, "y": 1})
+        assert "cannot be written as JSON data" in found["x"] and "y" in found
 
 
 def test_lists_and_dicts_without_models_are_not_copied_item_by_item():

@@ -404,6 +404,28 @@ def test_writing_that_cannot_keep_up_leaves_results_out(
     assert (facts.kept, facts.left_out) == (13, 8)
 
 
+def test_a_result_that_another_one_replaces_is_not_offered_with_its_times_or_for_its_owner(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = machine.open()
+    keep(store, "a", b"former", ttl_s=3600.0)
+    store.settle()
+    seen: list[list[str]] = []
+    enlist = store._enlist  # pyright: ignore[reportPrivateUsage]
+
+    def look_first(written: Any) -> Any:
+        monkeypatch.undo()
+        seen.append(names(store, "a"))  # It is on the disk, and not in the index.
+        return enlist(written)
+
+    monkeypatch.setattr(store, "_enlist", look_first)
+    keep(store, "a", b"latter", ttl_s=60.0, tenant="theirs")
+    store.settle()
+    assert seen == [[]]
+    found = store.find(key("a"))
+    assert found is not None and (found.data, found.left_s) == (b"latter", 60.0)
+
+
 # ---- purges that were written down
 
 
