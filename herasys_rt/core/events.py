@@ -210,7 +210,8 @@ class ItemFinished(msgspec.Struct, frozen=True, tag=True):
     collection read or written, the revision seen in the same transaction.
     ``output_tokens`` are those that a language model gave (0: none did), ``tokens`` these
     and those that it read. ``parts`` are the items of its list's output where the value was
-    made of them (`NodeSpec.reduction`) and is not aligned with the list itself.
+    made of them (`NodeSpec.reduction`) and is not aligned with the list itself; without
+    them such an output lends nothing.
     """
 
     flight: int

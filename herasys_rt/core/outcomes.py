@@ -10,6 +10,7 @@ from herasys_rt.core.fusion import Entry, Key, Result, agree
 from herasys_rt.core.state import Flight, Node, State
 from herasys_rt.core.timers import clear_timer, delay_s, set_timer
 from herasys_rt.core.transitions import move
+from herasys_rt.core.values import Value
 from herasys_rt.errors import ErrorInfo
 
 
@@ -61,10 +62,10 @@ def item_finished(state: State, event: ItemFinished) -> None:
     for collection, revision in event.revisions.items():
         revise(state, collection, revision)
     flight = current(state, event.flight, event.attempt, event.instance)
-    lent = event.value if event.parts is None else event.parts
     if flight is None:
         state.ledger.discard(event.value)
-        state.ledger.discard(lent)
+        if event.parts is not None:
+            state.ledger.discard(event.parts)
         return
     instance = vacate(state, flight)
     lasts_s = reuse.lasts_s(state, flight)
@@ -72,9 +73,11 @@ def item_finished(state: State, event: ItemFinished) -> None:
     entry = _keep(state, flight, event, result, lasts_s)
     sharing = flight.sharing
     if sharing is not None and not event.truncated:
-        if entry is not None and sharing.places:
+        lent = _lent(state, flight, event)
+        if lent is not None and entry is not None and sharing.places:
             state.table.keep_items(entry, sharing, lent, lasts_s, result.born_s)
-        borrowing.lend(state, sharing, lent, lasts_s, result.born_s)
+        if lent is not None:
+            borrowing.lend(state, sharing, lent, lasts_s, result.born_s)
         owner = reuse.owner_of(state, flight)
         state.savings.of(owner.operator, owner.tenant).shared_items += sharing.spared
     if event.parts is not None:
@@ -287,6 +290,16 @@ def _result(
             eldest_s=min(born_s, claim.eldest_s),
         )
     return result
+
+
+def _lent(state: State, flight: Flight, event: ItemFinished) -> Value | None:
+    """Where the items of an output lie; None when what it was made of was not stored."""
+    if event.parts is not None:
+        return event.parts
+    payload = flight.payload
+    assert payload is not None
+    node = state.plans[payload.spec_id].spec.nodes[payload.node]
+    return event.value if node.reduction is None else None
 
 
 def _share(state: State, node: Node, result: Result) -> Result:

@@ -108,7 +108,7 @@ def purge(state: State, event: CachePurged) -> None:
         )
     )
     digests = {entry.value.digest for entry in gone}
-    stale = _conceal_items(state, event, digests)
+    stale = _conceal_items(state, event, {entry.lent.digest for entry in gone})
     for flight in state.flights.values():
         payload = flight.payload
         of_gone = payload is not None and any(v.digest in digests for v in taken(payload))
@@ -236,7 +236,7 @@ def _is_picked(flight: Flight, chosen: Callable[[Key, str], bool]) -> bool:
 
 def _conceal_items(state: State, event: CachePurged, gone: set[bytes]) -> set[Flight]:
     """Let nobody find the items that purged flights compute; gives these flights, and
-    those whose output has such items, or items of the values that are ``gone``."""
+    those whose output has such items, or items that lay in values that are ``gone``."""
     chosen = chosen_by(event)
     whole = event.collection is None and not event.signature
     stale: set[Flight] = set()

@@ -394,7 +394,6 @@ class HostLoop:
         self, work: _Work, outcome: Outcome, data: bytes, meta: bytes, parts: bytes | None
     ) -> None:
         try:
-            lent = None if parts is None else self._values.pack(parts)
             value = self._values.pack(data)
         except Exception as e:  # The item must end, whatever the store says.
             self._fail(
@@ -408,7 +407,16 @@ class HostLoop:
                 outcome.run_s,
             )
             return
-        self._report(self._success(work, outcome, value, meta, lent))
+        self._report(self._success(work, outcome, value, meta, self._lent(parts)))
+
+    def _lent(self, parts: bytes | None) -> Value | None:
+        """What an output was made of, stored; None when it cannot be, which the output
+        does not need."""
+        try:
+            return None if parts is None else self._values.pack(parts)
+        except Exception:  # The output, which may lie in the store, must reach its owner.
+            log.warning("the parts of an output are not lent", exc_info=True)
+            return None
 
     def _success(
         self, work: _Work, outcome: Outcome, value: Value, meta: bytes, parts: Value | None

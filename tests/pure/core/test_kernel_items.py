@@ -650,6 +650,40 @@ def test_what_nobody_borrows_or_keeps_is_let_go_at_once():
     assert releases(lab.send(event)) == ["place-2"]
 
 
+def test_what_was_borrowed_from_beside_a_purged_result_is_not_kept():
+    lab = Lab()
+    lab.finish(submit_best(lab, "r1", "ab"), inline(b"best"), parts=output("ab"))
+    borrower = submit_best(lab, "r2", "bx")
+    assert computed(borrower, "bx") == "x"
+    (entry,) = lab.state.table.listed()
+    (signature, _), *_ = entry.results
+    lab.send(CachePurged(signature=signature))
+    lab.finish(borrower, inline(b"other best"), parts=output("bx"))
+    assert computed(submit_best(lab, "r3", "bx"), "bx") == "bx"
+
+
+def test_what_was_made_of_items_that_nobody_stored_lends_none():
+    lab = Lab(slots=4)
+    first = submit_best(lab, "r1", "ab")
+    fact = Fact(True, 2, digests("34"), digests("bc"))
+    assert not items(lab.submit("r2", BEST, "other", facts={"texts": fact}))
+    work = item(lab.finish(first, output("ab")))
+    assert computed(work, "bc") == "bc"
+    lab.finish(work, output("bc"))
+    assert computed(submit_best(lab, "r3", "ab"), "ab") == "ab"
+
+
+def test_items_of_a_value_that_is_fetched_anyway_are_borrowed_beyond_the_bound():
+    lab = Lab()
+    lab.finish(submit_best(lab, "two", "xy"), inline(b"best xy"), parts=output("xy"))
+    letters = "".join(chr(0x4E00 + at) for at in range(MOST_LENDERS))
+    for at, letter in enumerate(letters):
+        value = inline(f"best {letter}".encode())
+        lab.finish(submit_best(lab, f"r{at}", letter), value, parts=output(letter))
+    texts = f"x{letters}y"
+    assert computed(submit_best(lab, "last", texts), texts) == letters[-1]
+
+
 # What decides an item beside the item of the list
 
 

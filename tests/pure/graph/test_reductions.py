@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,13 +120,19 @@ def test_the_order_is_by_score_and_then_the_first(
         ({"fuse_first_stage": 1}, [0.0] * 4, "invalid_argument"),
         ({}, [0.0] * 3, "not_aligned"),
         ({}, [0.0, float("nan"), 0.0, 0.0], "not_finite"),
+        ({}, [0.0, float("-inf"), 0.0, 0.0], "not_finite"),
+        ({}, None, "not_aligned"),
+        ({}, "0000", "not_aligned"),
+        ({}, CHUNKS, "not_aligned"),
+        ({}, [True] * 4, "not_aligned"),
+        ({}, np.zeros((4, 1), np.float32), "not_aligned"),
+        ({"chunks": None}, [0.0] * 4, "invalid_argument"),
+        ({"chunks": ["a", "b", "c", "d"]}, [0.0] * 4, "invalid_argument"),
     ],
 )
-def test_what_cannot_be_ranked_is_an_error(
-    args: dict[str, Any], scores: list[float], code: str
-):
+def test_what_cannot_be_ranked_is_an_error(args: dict[str, Any], scores: Any, code: str):
     with pytest.raises(NodeError) as caught:
-        best(scores, **args)
+        ranked({"chunks": CHUNKS, "top_k": 9, **args}, scores)
     assert caught.value.code == code
 
 

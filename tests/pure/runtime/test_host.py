@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from herasys_rt.core.commands import (
     AbortItem,
     ForgetSpec,
+    SharedItems,
     StartBatch,
     Subscriber,
     WorkItem,
@@ -24,9 +26,9 @@ from herasys_rt.core.events import (
     ItemFinished,
     ValuesLost,
 )
-from herasys_rt.core.values import Value
+from herasys_rt.core.values import INLINE_LIMIT_BYTES, Value
 from herasys_rt.dsl import workflow
-from herasys_rt.errors import ValueLostError
+from herasys_rt.errors import EnvironmentFaultError, ValueLostError
 from herasys_rt.graph import codec
 from herasys_rt.graph.facts import items_of
 from herasys_rt.links import Inbox, Outbox
@@ -47,7 +49,7 @@ from herasys_rt.messages import (
 from herasys_rt.runtime import host as host_module
 from herasys_rt.runtime.host import HostLoop
 from herasys_rt.runtime.objects import InlineValues
-from operators import generate
+from operators import generate, rerank
 
 PATIENCE_S = 10.0
 
@@ -55,6 +57,11 @@ PATIENCE_S = 10.0
 @workflow
 def answer(question: str):
     return generate("Say: {question}", question=question, max_tokens=8)
+
+
+@workflow
+def best(question: str, passages: list[dict[str, Any]]):
+    return rerank(question, passages, top_k=1)
 
 
 class Far(InlineValues):
@@ -74,6 +81,25 @@ class Far(InlineValues):
                 raise self.error
             return codec.encode({"question": "far"})
         return super().unpack(value)
+
+
+class Packing(InlineValues):
+    """Values of which large ones lie in places; ``full`` is from which size on there is no
+    room."""
+
+    def __init__(self, full: float = math.inf) -> None:
+        super().__init__()
+        self.full = full
+        self.places: list[str] = []
+
+    def pack(self, data: bytes, digest: bytes | None = None) -> Value:
+        value = super().pack(data, digest)
+        if len(data) <= INLINE_LIMIT_BYTES:
+            return value
+        if len(data) >= self.full:
+            raise EnvironmentFaultError("the store is full")
+        self.places.append(f"value-{len(self.places)}")
+        return replace(value, inline=None, place=self.places[-1])
 
 
 class Bench:
@@ -194,6 +220,31 @@ def test_a_host_digests_the_items_of_an_output_when_it_is_told_to(bench):
         host.engine.finish(done, ["a", "b"])
     assert host.next(ItemFinished).value.items == ()
     assert host.next(ItemFinished).value.items == items_of(["a", "b"])
+
+
+def rank_many(host: Bench) -> ItemFinished:
+    """A rerank of many chunks, whose scores are large and whose best one is not."""
+    chunks = [{"id": f"{at}", "text": f"text {at}"} for at in range(8000)]
+    inputs = InlineValues().pack(codec.encode({"question": "q", "passages": chunks}))
+    shared = SharedItems(len(chunks), (), ())
+    item = WorkItem(1, 1, best.spec.id, 0, "run-1", "t", inputs, shared=shared)
+    host.tell(Named("llm-0"), KnowSpec(best.spec), StartBatch("llm-0", (item,)))
+    (done,) = host.engine.wait_for(1)
+    host.engine.finish(done, [float(at) for at in range(8000)])
+    return host.next(ItemFinished)
+
+
+def test_large_scores_of_a_small_ranking_travel_beside_the_message(bench):
+    values = Packing()
+    told = rank_many(bench(values))
+    assert told.value.inline and told.parts is not None
+    assert told.parts.inline is None and [told.parts.place] == values.places
+
+
+def test_a_ranking_succeeds_whose_scores_cannot_be_stored(bench):
+    told = rank_many(bench(Packing(full=INLINE_LIMIT_BYTES)))
+    assert told.value.inline and codec.decode(told.value.inline)[0]["id"] == "7999"
+    assert told.parts is None
 
 
 def test_a_workflow_forgotten_while_the_inputs_are_fetched_still_serves_its_item(bench):

@@ -319,6 +319,32 @@ def test_an_engine_that_gives_no_score_for_each_fails_the_node(client, engine):
         run.result(10)
 
 
+@pytest.mark.parametrize(
+    "given", [[{"id": "a"}, {"id": "b"}], ["1", "2"], [[1.0], [2.0]], [float("nan"), 1.0]]
+)
+@pytest.mark.parametrize("names", ["ab", "aba"])
+def test_what_is_no_score_fails_the_node(client, engine, given, names):
+    engine.held = []
+    run = client.submit(ordered, question="why", passages=chunks(names))
+    (item,) = engine.wait_for(1)
+    engine.running.discard(item.key)
+    engine.sink.finished(item.key, Outcome(value=given))
+    with pytest.raises(RunError, match="score"):
+        run.result(10)
+
+
+def test_scores_in_an_array_are_numbers(client, engine):
+    engine.held = []
+    for at, names in enumerate(("abc", "xbc")):
+        given = chunks(names)
+        run = client.submit(ordered, question="why", passages=given)
+        item = engine.wait_for(at + 1)[at]
+        engine.running.discard(item.key)
+        scores = np.array(scores_of("why", item.args["chunks"]), np.float32)
+        engine.sink.finished(item.key, Outcome(value=scores))
+        assert run.result(10) == expected("why", given)
+
+
 def test_tenants_share_no_pairs(start_runtime, engine):
     runtime = start_runtime(rerank=engine)
     for tenant in ("ours", "theirs"):
