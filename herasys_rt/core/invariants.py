@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from herasys_rt.core import graph_invariants, item_invariants
 from herasys_rt.core.graph_invariants import every_node
 from herasys_rt.core.instances import Pool
+from herasys_rt.core.merged_priority import merged
 from herasys_rt.core.ranks import member_rank
 from herasys_rt.core.state import Flight, Payload, State, open_fragments
 from herasys_rt.core.transitions import story
@@ -101,6 +102,19 @@ def queues(state: State) -> Iterator[str]:
             best = min(wishes)
             if flight.rank != (*best, flight.arrival):
                 yield f"flight {flight.id} ranks {flight.rank}, its members {best}"
+            yield from _merged(state, flight)
+
+
+def _merged(state: State, flight: Flight) -> Iterator[str]:
+    """The priority by eq. 3 that is kept is that of the members."""
+    joint, kept = state.joint, flight.merged
+    if joint is None:
+        return
+    members = {s: joint.terms(node, node.run) for s, node in flight.members.items()}
+    for contested in (False, True):
+        own = merged(members, joint.weights, contested)
+        if kept is None or kept.value(contested) != own:
+            yield f"flight {flight.id} is {own} by eq. 3, and {kept} is kept"
 
 
 def membership(state: State) -> Iterator[str]:

@@ -80,9 +80,9 @@ def merged(members: Mapping[int, Member], weights: Weights, contested: bool) -> 
 class MergedPriority:
     """`merged` of one flight, kept while members join, change and leave.
 
-    `put` and `remove` take O(log n), `value` O(1), all amortised. To be an entry of the
-    table beside the flight once an ordering ranks by eq. 3; the ones there are now rank a
-    flight as its best member.
+    `put` and `remove` take O(log n), `value` O(1), all amortised. The kernel keeps one
+    with each flight that waits for its turn where the ordering tells the terms
+    (`policy.JointOrdering`); those there are now tell none.
     """
 
     __slots__ = ("_all", "_counted", "_members", "_short", "_tenants", "_weights")

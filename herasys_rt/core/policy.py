@@ -6,10 +6,11 @@ clock, random number or hash order. Implementations live in `herasys_rt.policies
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from herasys_rt.core.instances import Instance
+    from herasys_rt.core.merged_priority import Member, Weights
     from herasys_rt.core.state import Flight, Node, Run
 
 
@@ -31,6 +32,21 @@ class Ordering(Protocol):
         """The node's key: smaller goes first; never NaN. Asked once when the node becomes
         ready, and again on that node's or run's own events; between those it must not
         change."""
+        ...
+
+
+@runtime_checkable
+class JointOrdering(Ordering, Protocol):
+    """An ordering by the terms of eq. 3, which add up over the members of a flight: the
+    kernel keeps them with each flight that waits for its turn (`Flight.merged`)."""
+
+    @property
+    def weights(self) -> Weights:
+        """The constants of eq. 3 and eq. 7."""
+        ...
+
+    def terms(self, node: Node, run: Run) -> Member:
+        """What the node brings into its flight; asked whenever `key` is."""
         ...
 
 

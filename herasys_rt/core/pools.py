@@ -133,7 +133,7 @@ def start(state: State, pool: Pool, instance: Instance, taken: list[Flight]) -> 
         flight.state = "starting"
         flight.batch = batch
         instance.reserved += flight.kv_tokens
-        flight.ranks = None
+        flight.ranks = flight.merged = None
         flight.queued_s += now - flight.ready_s
         here[flight.id] = flight
         leader = flight.leader

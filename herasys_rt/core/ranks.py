@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from herasys_rt.core.heap import IndexedHeap, Rank
 from herasys_rt.core.items import Sharing
+from herasys_rt.core.merged_priority import MergedPriority
 from herasys_rt.core.state import Flight, Node, State
 
 
@@ -31,16 +32,24 @@ def rank(state: State, flight: Flight) -> None:
         assert first is not None
         priority, key = first[0], first[1]
     flight.rank = (priority, key, flight.arrival)
+    joint = state.joint
+    if joint is not None:
+        flight.merged = MergedPriority(joint.weights)
+        for seat, node in flight.members.items():
+            flight.merged.put(seat, joint.terms(node, node.run))
 
 
 def rank_joiner(state: State, flight: Flight, node: Node) -> None:
     """A ranked flight has one more member."""
     _push(flight, node.seat, (*member_rank(state, node), 0))
+    _put(state, flight, node)
 
 
 def unrank(flight: Flight, node: Node) -> None:
     """A ranked flight has one member less, and others left."""
     _remove(flight, node.seat)
+    if flight.merged is not None:
+        flight.merged.remove(node.seat)
 
 
 def rank_anew(state: State, node: Node) -> None:
@@ -48,6 +57,7 @@ def rank_anew(state: State, node: Node) -> None:
     flight = node.flight
     assert flight is not None
     wish = (*member_rank(state, node), 0)
+    _put(state, flight, node)
     if flight.ranks is not None:
         flight.ranks.push(node.seat, wish)
         _rerank(flight)
@@ -66,6 +76,12 @@ def unpress(lender: Sharing, borrower: Sharing) -> None:
     """A flight does not wait for another one's items any more."""
     if lender.flight.is_ranked:
         _remove(lender.flight, -1 - borrower.number)
+
+
+def _put(state: State, flight: Flight, node: Node) -> None:
+    """Keep what a member of a ranked flight brings into it."""
+    if state.joint is not None and flight.merged is not None:
+        flight.merged.put(node.seat, state.joint.terms(node, node.run))
 
 
 def _wish(borrower: Sharing) -> Rank:

@@ -16,8 +16,9 @@ from herasys_rt.core.heap import IndexedHeap, Rank
 from herasys_rt.core.instances import Batch, Instance, Pool
 from herasys_rt.core.items import Sharing
 from herasys_rt.core.ledger import Ledger
+from herasys_rt.core.merged_priority import MergedPriority
 from herasys_rt.core.plan import Plan
-from herasys_rt.core.policy import Batching, Ordering, Placement
+from herasys_rt.core.policy import Batching, JointOrdering, Ordering, Placement
 from herasys_rt.core.progress import Progress, Tracker
 from herasys_rt.core.savings import Savings
 from herasys_rt.core.totals import Totals
@@ -271,7 +272,8 @@ class Flight(msgspec.Struct, eq=False):
     orders equal keys and is kept over retries (-1 before the flight was first ready).
     While queued, ``rank`` is its place in the heap and ``ranks`` those of its members, and
     of the flights that wait for its items, when there are several. Borrowing, it waits for
-    items of others (``sharing``), which are as urgent as its ``rank`` then.
+    items of others (``sharing``), which are as urgent as its ``rank`` then. ``merged`` is
+    its members' priority by eq. 3 in both states, where the ordering tells its terms.
     ``batch`` is set while it holds a slot.
     """
 
@@ -299,6 +301,7 @@ class Flight(msgspec.Struct, eq=False):
     arrival: int = -1
     rank: Rank = (0, 0.0, 0)
     ranks: IndexedHeap | None = None
+    merged: MergedPriority | None = None
     payload: Payload | None = None
     sharing: Sharing | None = None
     batch: Batch | None = None
@@ -346,6 +349,8 @@ class State:
     reason: str
     ledger: Ledger
     table: FusionTable
+    joint: JointOrdering | None = None
+    """The ordering, where it tells the terms of eq. 3."""
     tracker: Tracker | None = None
     """Set where the ordering reads the progress of runs."""
     now: float = 0.0
@@ -409,6 +414,7 @@ def new_state(
         reason=f"{ordering.name}, {placement.name}, {batching.name}",
         ledger=ledger,
         table=FusionTable(ledger, config.reuse_max_bytes, config.reuse_max_entries),
+        joint=ordering if isinstance(ordering, JointOrdering) else None,
         tracker=Tracker() if ordering.dynamic else None,
     )
 

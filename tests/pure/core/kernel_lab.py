@@ -41,6 +41,7 @@ from herasys_rt.core.events import (
 )
 from herasys_rt.core.invariants import validate
 from herasys_rt.core.kernel import KernelConfig, counters, handle, new_state
+from herasys_rt.core.policy import Ordering
 from herasys_rt.core.values import Fact, Value
 from herasys_rt.errors import ErrorInfo
 from herasys_rt.graph.spec import (
@@ -270,6 +271,7 @@ class Lab:
     """A kernel with pools; every event advances the clock by a second and validates.
 
     ``seeded``: runs come with value seeds, so that equal values share work too.
+    ``ordering`` stands in place of the default one.
     """
 
     def __init__(
@@ -279,9 +281,13 @@ class Lab:
         slots: int = 1,
         *,
         seeded: bool = False,
+        ordering: Ordering | None = None,
     ) -> None:
         self.seeded = seeded
-        self.state = new_state(config or KernelConfig(), *policies.build())
+        chosen = policies.build()
+        if ordering is not None:
+            chosen = chosen._replace(ordering=ordering)
+        self.state = new_state(config or KernelConfig(), *chosen)
         self.now = 0.0
         self.log: list[Command] = []
         self.validating = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from herasys_rt import policies
 from herasys_rt.core import events as ev
@@ -27,6 +28,7 @@ from herasys_rt.core.commands import (
 )
 from herasys_rt.core.invariants import validate
 from herasys_rt.core.kernel import KernelConfig, counters, handle, new_state
+from herasys_rt.core.policy import Ordering
 from herasys_rt.core.state import Node
 from herasys_rt.core.values import Value
 from herasys_rt.graph.spec import (
@@ -34,6 +36,7 @@ from herasys_rt.graph.spec import (
     WorkflowSpec,
     node_refs,
 )
+from herasys_rt.policies.ordering import WorkflowFcfs
 from tests.pure.core.kernel_lab import (
     POOLS,
 )
@@ -69,6 +72,7 @@ class KernelModel:
     """A kernel, and what is held against all that it is told and says."""
 
     validating = True
+    ordering: ClassVar[type[Ordering]] = WorkflowFcfs
 
     def __init__(self) -> None:
         config = KernelConfig(
@@ -79,7 +83,8 @@ class KernelModel:
             remembered_specs=8,
             reuse_store=True,
         )
-        self.state = new_state(config, *policies.build())
+        chosen = policies.build()._replace(ordering=self.ordering())
+        self.state = new_state(config, *chosen)
         self.now = 0.0
         self.count = 0
         self.specs: dict[str, WorkflowSpec] = {}

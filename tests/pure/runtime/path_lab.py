@@ -47,3 +47,13 @@ def await_accepted(client: Any, count: int) -> None:
     """Until the kernel has taken ``count`` runs."""
     while client.status()["counters"]["runs"]["accepted"] < count:
         pass
+
+
+def streaming(start_runtime: Any, engine: Any) -> tuple[Any, Any, Any]:
+    """(client, run, item): a run of `answer` to "q" that streams, at the engine."""
+    client = start_runtime(llm=engine).connect()
+    await_fuser(client)
+    run = client.submit(answer, _stream=True, question="q")
+    (item,) = engine.wait_for(1)
+    assert engine.sink is not None
+    return client, run, item

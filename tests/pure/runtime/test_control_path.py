@@ -19,6 +19,7 @@ from tests.pure.runtime.path_lab import (
     await_fuser,
     both,
     rag,
+    streaming,
     under_both_hashes,
 )
 
@@ -122,11 +123,7 @@ def test_streamed_pieces_concatenate_to_the_result_also_for_a_late_joiner(
     start_runtime, hand_engine
 ):
     engine = hand_engine()
-    client = start_runtime(llm=engine).connect()
-    await_fuser(client)
-    early = client.submit(answer, _stream=True, question="q")
-    (item,) = engine.wait_for(1)
-    assert engine.sink is not None
+    client, early, item = streaming(start_runtime, engine)
     engine.sink.started(item.key)
     engine.sink.piece(item.key, "Grüße ", 2)
     pieces = early.stream()

@@ -16,7 +16,7 @@ from herasys_rt.engines import modelled
 from herasys_rt.engines.protocol import Item, Outcome
 from herasys_rt.errors import ErrorInfo, HerasysError, RunCancelledError
 from operators import embed_documents, generate, store
-from tests.pure.runtime.path_lab import answer, await_accepted, await_fuser
+from tests.pure.runtime.path_lab import answer, await_accepted, await_fuser, streaming
 
 BROKEN = ErrorInfo("broken", "it broke", "Mend it.")
 BUSY = ErrorInfo("busy", "it was busy", retryable=True)
@@ -251,11 +251,7 @@ def test_the_text_goes_on_for_the_others_when_who_asked_first_leaves(
     start_runtime, hand_engine
 ):
     engine = hand_engine()
-    client = start_runtime(llm=engine).connect()
-    await_fuser(client)
-    first = client.submit(answer, _stream=True, question="q")
-    (item,) = engine.wait_for(1)
-    assert engine.sink is not None
+    client, first, item = streaming(start_runtime, engine)
     engine.sink.started(item.key)
     engine.sink.piece(item.key, "one ", 1)
     second = client.submit(answer, _stream=True, question="q")
@@ -278,11 +274,7 @@ def test_a_stream_of_a_flight_that_fails_ends_with_the_error_for_everybody(
     start_runtime, hand_engine
 ):
     engine = hand_engine()
-    client = start_runtime(llm=engine).connect()
-    await_fuser(client)
-    early = client.submit(answer, _stream=True, question="q")
-    (item,) = engine.wait_for(1)
-    assert engine.sink is not None
+    client, early, item = streaming(start_runtime, engine)
     engine.sink.piece(item.key, "half", 1)
     late = client.submit(answer, _stream=True, question="q")
     streams = [run.stream() for run in (early, late)]
